@@ -1,0 +1,152 @@
+//! Every path bm uses below the root and the cache. Arithmetic only: nothing here touches the disk.
+
+use std::path::{Path, PathBuf};
+
+use crate::model::name::BuildName;
+
+/// Paths below a root of prefixes.
+#[derive(Debug, Clone)]
+pub struct Layout {
+    root: PathBuf,
+    cache: PathBuf,
+}
+
+impl Layout {
+    /// `root` and `cache` must be absolute.
+    pub fn new(root: PathBuf, cache: PathBuf) -> Self {
+        Layout { root, cache }
+    }
+
+    /// Root of prefixes.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Cache: mirrors, downloads, apt lists, tool hashes.
+    pub fn cache(&self) -> &Path {
+        &self.cache
+    }
+
+    /// `<root>/<name>`.
+    pub fn prefix(&self, name: &BuildName) -> PathBuf {
+        self.root.join(name.as_str())
+    }
+
+    /// `<root>/.bm`.
+    pub fn state(&self) -> PathBuf {
+        self.root.join(".bm")
+    }
+
+    /// Lock files; never unlinked.
+    pub fn locks(&self) -> PathBuf {
+        self.state().join("locks")
+    }
+
+    /// Journal records, one per build name in motion.
+    pub fn journal(&self) -> PathBuf {
+        self.state().join("journal")
+    }
+
+    /// The slot a tree takes while it is exchanged with the prefix.
+    pub fn previous(&self, name: &BuildName) -> PathBuf {
+        self.state().join("previous").join(name.as_str())
+    }
+
+    /// Kept trees of failed builds.
+    pub fn failed(&self) -> PathBuf {
+        self.state().join("failed")
+    }
+
+    /// Append-only store of manifests.
+    pub fn history(&self) -> PathBuf {
+        self.state().join("history")
+    }
+
+    /// Logs of builds in progress or failed: `<state>/logs/<name>/<step>.log`.
+    pub fn logs(&self, name: &BuildName) -> PathBuf {
+        self.state().join("logs").join(name.as_str())
+    }
+
+    /// The lockfile.
+    pub fn lockfile(&self) -> PathBuf {
+        self.state().join("lock.toml")
+    }
+
+    /// All work directories.
+    pub fn work_root(&self) -> PathBuf {
+        self.state().join("work")
+    }
+
+    /// Work directory of a build; depends on nothing but name and identity.
+    pub fn work(&self, name: &BuildName, identity: &str) -> WorkDir {
+        let id8 = &identity[..identity.len().min(8)];
+        WorkDir(self.work_root().join(format!("{name}-{id8}")))
+    }
+
+    /// Bare git mirrors.
+    pub fn mirrors(&self) -> PathBuf {
+        self.cache.join("mirrors")
+    }
+
+    /// Downloads by sha256.
+    pub fn downloads(&self) -> PathBuf {
+        self.cache.join("downloads")
+    }
+
+    /// Private apt lists.
+    pub fn apt(&self) -> PathBuf {
+        self.cache.join("apt")
+    }
+
+    /// Remembered tool hashes.
+    pub fn tools(&self) -> PathBuf {
+        self.cache.join("tools.json")
+    }
+}
+
+/// Paths inside the work directory of one build. The way from `build` to `src` is the same in every
+/// build, with no version or variant in it, so that a compiler cache can share objects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkDir(pub PathBuf);
+
+impl WorkDir {
+    /// Source tree, patched.
+    pub fn src(&self) -> PathBuf {
+        self.0.join("src")
+    }
+
+    /// Where it compiles.
+    pub fn build(&self) -> PathBuf {
+        self.0.join("build")
+    }
+
+    /// DESTDIR of the install step.
+    pub fn stage(&self) -> PathBuf {
+        self.0.join("stage")
+    }
+
+    /// TMPDIR of the children.
+    pub fn tmp(&self) -> PathBuf {
+        self.0.join("tmp")
+    }
+
+    /// HOME of the children, empty.
+    pub fn home(&self) -> PathBuf {
+        self.0.join("home")
+    }
+
+    /// First on the children's PATH: the recording launchers.
+    pub fn bin(&self) -> PathBuf {
+        self.0.join("bin")
+    }
+
+    /// Recorded compiler calls.
+    pub fn record(&self) -> PathBuf {
+        self.0.join("record")
+    }
+
+    /// The fifo of the job budget, reachable by path for launchers.
+    pub fn jobs(&self) -> PathBuf {
+        self.0.join("jobs.fifo")
+    }
+}

@@ -1,0 +1,6 @@
+//! Domain types. No I/O, no clock, no environment.
+
+pub mod manifest;
+pub mod name;
+pub mod recipe;
+pub mod version;
