@@ -4,3 +4,4 @@
 pub mod error;
 pub mod layout;
 pub mod model;
+pub mod process;
