@@ -1,5 +1,6 @@
 //! Domain types. No I/O, no clock, no environment.
 
+pub mod build;
 pub mod manifest;
 pub mod name;
 pub mod recipe;

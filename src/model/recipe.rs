@@ -407,6 +407,17 @@ pub struct Names {
     pub git: Template,
 }
 
+/// Where a source tree says which version it is: the text between two others in a file.
+#[derive(Debug, Clone)]
+pub struct VersionFrom {
+    /// File below the tree: `configure`.
+    pub file: String,
+    /// Text before the version: `PACKAGE_VERSION='`.
+    pub before: String,
+    /// Text after it: `'`.
+    pub after: String,
+}
+
 /// A recipe, checked.
 #[derive(Debug, Clone)]
 pub struct Recipe {
@@ -434,6 +445,11 @@ pub struct Recipe {
     pub env: Vec<Conditional<BTreeMap<String, Word>>>,
     /// Flags of the product and of version ranges.
     pub flags: Vec<Conditional<Flags>>,
+    /// What the build system picks by itself when it is given no flags (`-O2` for Postgres); spelled
+    /// out wherever flags without an optimisation level are given.
+    pub implied: Flags,
+    /// How to read the version out of a source tree that no release names.
+    pub version_from: Option<VersionFrom>,
     /// make calls of the compile step, in order.
     pub compile: Vec<Conditional<MakeCall>>,
     /// make calls of the install step, in order; bm adds DESTDIR.

@@ -12,6 +12,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// How finished a pre-release is; the order is the order of publication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
+    /// A tree between releases, as in `17devel`.
+    Devel,
     /// MySQL's development milestone release, as in `8.0.0-dmr`.
     Dmr,
     /// MySQL's numbered milestone, as in `5.7.5-m15`.
@@ -25,6 +27,7 @@ pub enum Stage {
 impl Stage {
     fn word(self) -> &'static str {
         match self {
+            Stage::Devel => "devel",
             Stage::Dmr => "dmr",
             Stage::Milestone => "m",
             Stage::Beta => "beta",
@@ -130,6 +133,7 @@ impl FromStr for Version {
                 ("beta", Some(n)) => pre = Some((Stage::Beta, n)),
                 ("rc", n) => pre = Some((Stage::Rc, n.unwrap_or(0))),
                 ("m", Some(n)) => pre = Some((Stage::Milestone, n)),
+                ("devel", None) => pre = Some((Stage::Devel, 0)),
                 ("dmr", None) => pre = Some((Stage::Dmr, 0)),
                 ("", Some(n)) if tail.starts_with('-') => respin = Some(n),
                 _ => return Err(bad("expected `beta1`, `rc1`, `-m1`, `-dmr` or `-1` after the numbers")),
