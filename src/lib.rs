@@ -3,5 +3,9 @@
 
 pub mod error;
 pub mod layout;
+pub mod matrix;
 pub mod model;
+pub mod plan;
 pub mod process;
+pub mod select;
+pub mod text;

@@ -77,9 +77,10 @@ pub fn merge_flags(
     }
     flags.cflags.extend_from_slice(extra);
     flags.cxxflags.extend_from_slice(extra);
-    for (list, implied) in
-        [(&mut flags.cflags, &recipe.implied.cflags), (&mut flags.cxxflags, &recipe.implied.cxxflags)]
-    {
+    for (list, implied) in [
+        (&mut flags.cflags, &recipe.implied.cflags),
+        (&mut flags.cxxflags, &recipe.implied.cxxflags),
+    ] {
         if !list.is_empty() && !list.iter().any(|w| w.text.starts_with("-O")) {
             list.splice(0..0, implied.iter().cloned());
         }
