@@ -1,0 +1,453 @@
+//! The command line: definitions only.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::model::recipe::SourceKind;
+use crate::plan::StepName;
+
+/// Builds many versions of database servers, with exact flags, into named prefixes that can prove
+/// what they are.
+#[derive(Debug, Parser)]
+#[command(name = "bm", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(after_help = "Exit codes: 0 good, 1 build failed, 2 usage or recipe, 3 host not fit, 4 source, 5 audit or smoke,\n6 store conflict, 70 bug, 130 interrupted. Docs: README.md and docs/.")]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+
+    /// Options of every command.
+    #[command(flatten)]
+    pub global: Global,
+}
+
+/// Options of every command.
+#[derive(Debug, Clone, Args)]
+pub struct Global {
+    /// Root of the prefixes [default: config, /var/lib/bm as root, else the XDG data directory]
+    #[arg(long, global = true, value_name = "DIR", env = "BM_ROOT", help_heading = "Global options")]
+    pub root: Option<PathBuf>,
+
+    /// Mirrors, downloads and remembered hashes [default: config, else the XDG cache directory]
+    #[arg(long, global = true, value_name = "DIR", env = "BM_CACHE", help_heading = "Global options")]
+    pub cache: Option<PathBuf>,
+
+    /// Directory with recipes/, toolchains/ and patches/ of your own; repeatable, later ones win
+    #[arg(long = "recipes", global = true, value_name = "DIR", env = "BM_RECIPES", value_delimiter = ':', help_heading = "Global options")]
+    pub recipes: Vec<PathBuf>,
+
+    /// Config file [default: bm/config.toml in the XDG config directory]
+    #[arg(long, global = true, value_name = "FILE", env = "BM_CONFIG", help_heading = "Global options")]
+    pub config: Option<PathBuf>,
+
+    /// Say only results and errors
+    #[arg(short, long, global = true, help_heading = "Global options")]
+    pub quiet: bool,
+
+    /// Use no locks (for file systems without them; nothing else may use the root meanwhile)
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub no_lock: bool,
+
+    /// Give up waiting for another bm after this many seconds (0: at once) [default: wait]
+    #[arg(long, global = true, value_name = "SECONDS", help_heading = "Global options")]
+    pub lock_timeout: Option<u64>,
+}
+
+/// Which builds, and of what.
+#[derive(Debug, Clone, Args, Default)]
+pub struct Selection {
+    /// Names, patterns ('pg{15,16}*_o3*') or sets (@name); with --rev or --source: one product
+    #[arg(required = true, value_name = "BUILD")]
+    pub builds: Vec<String>,
+
+    /// Kind of source [default: BM_FROM, config, else tarball where a checksum is pinned, else git];
+    /// with `build` also the step at which to go on in the kept tree of a failed build
+    #[arg(long, value_name = "KIND|STEP", help_heading = "Source")]
+    pub from: Vec<From>,
+
+    /// Branch, tag or commit of the product's repository
+    #[arg(long, value_name = "REV", help_heading = "Source", conflicts_with = "source")]
+    pub rev: Option<String>,
+
+    /// Another repository that has the revision
+    #[arg(long, value_name = "URL", help_heading = "Source", requires = "rev")]
+    pub fork: Option<String>,
+
+    /// A source tree of your own; copied, and marked as local in the manifest
+    #[arg(long, value_name = "DIR", help_heading = "Source")]
+    pub source: Option<PathBuf>,
+
+    /// Variant for --rev and --source
+    #[arg(long, value_name = "VARIANT", default_value = "def", help_heading = "Source")]
+    pub variant: String,
+
+    /// Toolchain for --rev and --source [default: the one names leave out]
+    #[arg(long, value_name = "TOOLCHAIN", help_heading = "Source")]
+    pub toolchain: Option<String>,
+
+    /// Name of the prefix, in place of the recipe's
+    #[arg(long, value_name = "NAME", help_heading = "Source")]
+    pub name: Option<String>,
+
+    /// More C and C++ flags for a one-off sweep, after the variant's; needs --name
+    #[arg(long, value_name = "FLAGS", help_heading = "Source", requires = "name", allow_hyphen_values = true)]
+    pub cflags: Option<String>,
+
+    /// Use only what is already here
+    #[arg(long, help_heading = "Source")]
+    pub offline: bool,
+
+    /// Go on although patterns picked more than 40 builds
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// Where a build comes from or goes on: one option, since the words do not overlap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum From {
+    /// A commit of the product's git repository
+    Git,
+    /// The release archive, from upstream or from the distribution's pool
+    Tarball,
+    /// Configure again in the kept tree
+    Configure,
+    /// Go on compiling in the kept tree
+    Compile,
+    /// Install from the kept tree
+    Install,
+}
+
+impl From {
+    /// The kind of source, if this is one.
+    pub fn kind(self) -> Option<SourceKind> {
+        match self {
+            From::Git => Some(SourceKind::Git),
+            From::Tarball => Some(SourceKind::Tarball),
+            _ => None,
+        }
+    }
+
+    /// The step, if this is one.
+    pub fn step(self) -> Option<StepName> {
+        match self {
+            From::Configure => Some(StepName::Configure),
+            From::Compile => Some(StepName::Compile),
+            From::Install => Some(StepName::Install),
+            _ => None,
+        }
+    }
+}
+
+/// When a prefix that is already there is built again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Rebuild {
+    /// Always
+    All,
+    /// Where the compiler or another tool moved, or the recipe changed
+    Stale,
+}
+
+/// `bm build`.
+#[derive(Debug, Clone, Args)]
+pub struct Build {
+    /// Which.
+    #[command(flatten)]
+    pub selection: Selection,
+
+    /// Show what would be done and stop
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+
+    /// Install missing system packages first (apt, as root or through sudo)
+    #[arg(long)]
+    pub install_deps: bool,
+
+    /// Build again what is there: `stale` where something moved, `all` in any case
+    #[arg(long, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
+    pub rebuild: Option<Rebuild>,
+
+    /// Keep the work tree also after success
+    #[arg(long)]
+    pub keep: bool,
+
+    /// Job tokens shared by all builds, makes and LTO links [default: config, else the number of cores]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub jobs: Option<u16>,
+
+    /// Builds in flight [default: config, else as many as tokens]
+    #[arg(short = 'p', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub parallel: Option<u16>,
+
+    /// Go on with the other builds after a failure (the default)
+    #[arg(long, conflicts_with = "fail_fast")]
+    pub keep_going: bool,
+
+    /// Stop all builds at the first failure
+    #[arg(long)]
+    pub fail_fast: bool,
+}
+
+/// Built prefixes to act on.
+#[derive(Debug, Clone, Args)]
+pub struct Built {
+    /// Names (also links) or patterns of built prefixes
+    #[arg(required = true, value_name = "BUILD")]
+    pub builds: Vec<String>,
+}
+
+/// One built prefix.
+#[derive(Debug, Clone, Args)]
+pub struct One {
+    /// Name (also a link) of a built prefix
+    #[arg(value_name = "BUILD")]
+    pub build: String,
+}
+
+/// Output as JSON.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Json {
+    /// Print JSON with a `schema` field
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Build, audit, smoke-test and install into named prefixes
+    Build(Build),
+
+    /// List what can be built, or with --built what is there
+    List {
+        /// Names or patterns to show [default: all]
+        #[arg(value_name = "BUILD")]
+        builds: Vec<String>,
+        /// Only built prefixes
+        #[arg(long)]
+        built: bool,
+        /// Also pre-releases and every toolchain
+        #[arg(long)]
+        all: bool,
+        /// Output
+        #[command(flatten)]
+        json: Json,
+    },
+
+    /// Show one build or more: source, flags, commands, identity
+    Show {
+        /// Which.
+        #[command(flatten)]
+        selection: Selection,
+        /// Exact commands, and where each word came from
+        #[arg(long)]
+        explain: bool,
+        /// Output
+        #[command(flatten)]
+        json: Json,
+    },
+
+    /// Show what `build` would do, and why
+    Plan {
+        /// Which.
+        #[command(flatten)]
+        selection: Selection,
+        /// Output
+        #[command(flatten)]
+        json: Json,
+    },
+
+    /// Get all sources beforehand, so that `build --offline` can follow
+    Fetch {
+        /// Which.
+        #[command(flatten)]
+        selection: Selection,
+    },
+
+    /// Print the paths of built prefixes, one a line, in version order
+    Path(Built),
+
+    /// Print shell lines that describe a prefix (safe to source in sh)
+    Env {
+        /// Which.
+        #[command(flatten)]
+        one: One,
+        /// Output
+        #[command(flatten)]
+        json: Json,
+    },
+
+    /// Run a command with a prefix's programs first on PATH; its exit status is returned
+    Exec {
+        /// Which.
+        #[command(flatten)]
+        one: One,
+        /// Command and arguments
+        #[arg(last = true, required = true, value_name = "CMD")]
+        command: Vec<String>,
+    },
+
+    /// Run a command once per built prefix, one after another; `{prefix}`, `{name}`, `{bin}`, `{version}` are replaced
+    Each {
+        /// Names (also links) or patterns of built prefixes
+        #[arg(required = true, value_name = "BUILD")]
+        builds: Vec<String>,
+        /// Directory for logs and exit codes, one pair per build
+        #[arg(long, value_name = "DIR", default_value = "bm-each")]
+        logs: PathBuf,
+        /// Stop at the first command that fails
+        #[arg(long)]
+        fail_fast: bool,
+        /// Command and arguments
+        #[arg(last = true, required = true, value_name = "CMD")]
+        command: Vec<String>,
+    },
+
+    /// Open a shell in the kept tree of a failed build, with the build's environment
+    Shell {
+        /// Name of the build
+        #[arg(value_name = "BUILD")]
+        build: String,
+    },
+
+    /// Print the log of a step
+    Log {
+        /// Name of the build
+        #[arg(value_name = "BUILD")]
+        build: String,
+        /// Step [default: the last one that wrote a log]
+        #[arg(value_name = "STEP")]
+        step: Option<String>,
+        /// Follow while the build runs
+        #[arg(short, long)]
+        follow: bool,
+    },
+
+    /// Check the store and this host; with builds, what they need
+    Doctor {
+        /// Names, patterns or sets
+        #[arg(value_name = "BUILD")]
+        builds: Vec<String>,
+    },
+
+    /// Print the packages that are missing for builds, as one apt line
+    Deps {
+        /// Which.
+        #[command(flatten)]
+        selection: Selection,
+        /// Install them (through sudo when not root)
+        #[arg(long)]
+        install: bool,
+        /// Output
+        #[command(flatten)]
+        json: Json,
+    },
+
+    /// Show what was built, also of prefixes that are gone
+    History {
+        /// Names or patterns [default: all]
+        #[arg(value_name = "BUILD")]
+        builds: Vec<String>,
+        /// Output
+        #[command(flatten)]
+        json: Json,
+    },
+
+    /// Run the smoke test of built prefixes again
+    Smoke(Built),
+
+    /// Compare installed files with the manifest; files added later are normal
+    Verify {
+        /// Which.
+        #[command(flatten)]
+        built: Built,
+        /// Output
+        #[command(flatten)]
+        json: Json,
+    },
+
+    /// The list of builds proved on real source (recipes/verified.toml)
+    #[command(subcommand)]
+    Verified(Verified),
+
+    /// Make and run a database from a prefix, touching nothing but its directory
+    #[command(subcommand)]
+    Server(Server),
+
+    /// Remove built prefixes; their manifests stay in the history
+    Rm(Built),
+
+    /// Print a completion script
+    Completions {
+        /// Shell
+        shell: clap_complete::Shell,
+    },
+
+    /// Print the JSON Schema of a file format, for editors
+    Schema {
+        /// Which
+        #[arg(value_parser = ["recipe", "toolchain", "set", "config"])]
+        kind: String,
+    },
+}
+
+/// `bm verified`.
+#[derive(Debug, Subcommand)]
+pub enum Verified {
+    /// Record built prefixes, from their sealed manifests
+    Add {
+        /// Which.
+        #[command(flatten)]
+        built: Built,
+        /// The file to write
+        #[arg(long, value_name = "FILE", default_value = "recipes/verified.toml")]
+        file: PathBuf,
+    },
+    /// Show the list
+    List {
+        /// Output
+        #[command(flatten)]
+        json: Json,
+    },
+}
+
+/// `bm server`.
+#[derive(Debug, Subcommand)]
+pub enum Server {
+    /// Make a database in a new directory
+    Init(ServerInit),
+    /// Start it
+    Start(ServerAt),
+    /// Stop it
+    Stop(ServerAt),
+    /// Say whether it runs
+    Status(ServerAt),
+}
+
+/// Which server, where.
+#[derive(Debug, Clone, Args)]
+pub struct ServerAt {
+    /// Which.
+    #[command(flatten)]
+    pub one: One,
+    /// Data directory; nothing else is touched
+    #[arg(long, value_name = "DIR")]
+    pub datadir: PathBuf,
+}
+
+/// `bm server init`.
+#[derive(Debug, Clone, Args)]
+pub struct ServerInit {
+    /// Which server, where.
+    #[command(flatten)]
+    pub at: ServerAt,
+    /// TCP port on the loopback interface, also part of the socket's name
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1024..))]
+    pub port: u16,
+    /// Configuration appended to the generated one
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// System account that runs the server [default: you; as root an unprivileged one]
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+}

@@ -1,0 +1,120 @@
+//! The only place that prints. Results go to stdout, everything else to stderr.
+
+use std::io::Write as _;
+use std::sync::Mutex;
+
+use anstyle::{AnsiColor, Style};
+
+use crate::error::Error;
+
+const ERROR: Style = AnsiColor::Red.on_default().bold();
+const WARNING: Style = AnsiColor::Yellow.on_default().bold();
+const NOTE: Style = AnsiColor::Cyan.on_default().bold();
+const STATUS: Style = AnsiColor::Green.on_default().bold();
+const DIM: Style = Style::new().dimmed();
+
+/// How much is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verbosity {
+    /// Errors and results only.
+    Quiet,
+    /// One line per thing done.
+    Normal,
+}
+
+/// The terminal. Shared between threads: every call writes whole lines.
+#[derive(Debug)]
+pub struct Shell {
+    verbosity: Verbosity,
+    lock: Mutex<()>,
+}
+
+impl Shell {
+    /// Colour follows the terminal, `NO_COLOR` and `CLICOLOR_FORCE`.
+    pub fn new(verbosity: Verbosity) -> Self {
+        Shell { verbosity, lock: Mutex::new(()) }
+    }
+
+    /// A result, on stdout, exactly as given.
+    ///
+    /// A closed pipe (`bm list | head`) ends the process quietly, as other tools do.
+    pub fn result(&self, text: impl AsRef<str>) {
+        let _guard = self.lock.lock();
+        let mut out = std::io::stdout().lock();
+        let written = out.write_all(text.as_ref().as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+        if written.is_err_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe) {
+            std::process::exit(0);
+        }
+    }
+
+    /// What is being done: a verb in a column of its own, then the thing.
+    pub fn status(&self, verb: &str, text: impl AsRef<str>) {
+        if self.verbosity >= Verbosity::Normal {
+            self.err(&format!("{STATUS}{verb:>12}{STATUS:#} {}", text.as_ref()));
+        }
+    }
+
+    /// Like [`Shell::status`] for things that went wrong.
+    pub fn failed(&self, verb: &str, text: impl AsRef<str>) {
+        self.err(&format!("{ERROR}{verb:>12}{ERROR:#} {}", text.as_ref()));
+    }
+
+    /// Something that concerns trust in the result.
+    pub fn warning(&self, text: impl AsRef<str>) {
+        self.err(&format!("{WARNING}warning:{WARNING:#} {}", text.as_ref()));
+    }
+
+    /// A plain line on stderr.
+    pub fn note(&self, text: impl AsRef<str>) {
+        if self.verbosity >= Verbosity::Normal {
+            self.err(text.as_ref());
+        }
+    }
+
+    /// An error with its details, causes and hint.
+    pub fn error(&self, error: &Error) {
+        self.err(&render(error));
+    }
+
+    fn err(&self, text: &str) {
+        let _guard = self.lock.lock();
+        let mut err = anstream::stderr().lock();
+        // Nothing sensible is left to do when stderr itself is gone.
+        let _ = writeln!(err, "{text}");
+    }
+}
+
+/// An error as it is printed, with colour codes (stripped by the stream where there is no terminal).
+pub fn render(error: &Error) -> String {
+    let mut out = match error.rendered_snippet() {
+        Some(snippet) => snippet.trim_end().to_owned(),
+        None => format!("{ERROR}error{ERROR:#}: {}", error.headline()),
+    };
+    let width = error.details().iter().map(|(l, _)| l.len()).max().unwrap_or(0).max(6);
+    for (label, value) in error.details() {
+        let indented = value.replace('\n', &format!("\n{:width$}  ", ""));
+        out.push_str(&format!("\n{label:>width$}: {indented}"));
+    }
+    for cause in error.causes() {
+        out.push_str(&format!("\n{DIM}caused by:{DIM:#} {cause}"));
+    }
+    if let Some(hint) = error.hint_text() {
+        out.push_str(&format!("\n{NOTE}hint:{NOTE:#} {hint}"));
+    }
+    out
+}
+
+/// Rows in columns, two spaces apart, nothing after the last.
+pub fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> =
+        (0..columns).map(|i| rows.iter().filter_map(|r| r.get(i)).map(|c| c.chars().count()).max().unwrap_or(0)).collect();
+    let lines: Vec<String> = rows
+        .iter()
+        .map(|row| {
+            let cells: Vec<String> = row.iter().zip(&widths).map(|(c, w)| format!("{c:w$}")).collect();
+            cells.join("  ").trim_end().to_owned()
+        })
+        .collect();
+    lines.join("\n")
+}
