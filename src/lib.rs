@@ -4,4 +4,5 @@
 pub mod error;
 pub mod layout;
 pub mod model;
+pub mod probe;
 pub mod process;
