@@ -2,10 +2,12 @@
 //! that can prove what they are. ARCHITECTURE.md has the map.
 
 pub mod error;
+pub mod exec;
 pub mod layout;
 pub mod matrix;
 pub mod model;
 pub mod plan;
+pub mod probe;
 pub mod process;
 pub mod select;
 pub mod text;

@@ -1,0 +1,3 @@
+//! The command line: definitions in [`args`], one thin file per group of commands.
+
+pub mod args;

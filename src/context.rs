@@ -1,0 +1,90 @@
+//! What every command starts from: paths, config, recipes, the terminal. The only place that reads
+//! bm's own environment variables.
+
+use std::path::{Path, PathBuf};
+
+use etcetera::BaseStrategy as _;
+use fs_err as fs;
+
+use crate::cli::args::Global;
+use crate::error::{Error, Exit, Result};
+use crate::layout::Layout;
+use crate::library::Library;
+use crate::process::Cancel;
+use crate::schema::config::Config;
+use crate::select::Names;
+use crate::ui::Shell;
+
+/// The base of a command.
+#[derive(Debug)]
+pub struct Context {
+    /// Paths.
+    pub layout: Layout,
+    /// The user's config.
+    pub config: Config,
+    /// Recipes, toolchains, sets, patches.
+    pub library: Library,
+    /// Terminal.
+    pub shell: Shell,
+    /// Stop requests.
+    pub cancel: Cancel,
+    /// Options of every command.
+    pub global: Global,
+    /// bm's own command line, for lock holders and journals.
+    pub command_line: String,
+}
+
+impl Context {
+    /// Reads config and recipes.
+    ///
+    /// # Errors
+    /// Everything wrong in the config or in any recipe file, in one run.
+    pub fn new(global: Global, shell: Shell, cancel: Cancel) -> Result<Self, Vec<Error>> {
+        let dirs = etcetera::choose_base_strategy()
+            .map_err(|e| vec![Error::new(Exit::Host, "cannot find a home directory").caused_by(e).hint("set HOME, or give --root and --cache")])?;
+        let config_dir = dirs.config_dir().join("bm");
+        let config = read_config(&global, &config_dir)?;
+        let absolute = |p: PathBuf| std::path::absolute(&p).unwrap_or(p);
+        let is_root = rustix::process::geteuid().is_root();
+        let default_root = if is_root { PathBuf::from("/var/lib/bm") } else { dirs.data_dir().join("bm") };
+        let root = absolute(global.root.clone().or_else(|| config.root.clone()).unwrap_or(default_root));
+        let cache = absolute(global.cache.clone().or_else(|| config.cache.clone()).unwrap_or_else(|| dirs.cache_dir().join("bm")));
+        let mut overlays = Vec::new();
+        if config_dir.join("recipes").is_dir() || config_dir.join("toolchains").is_dir() {
+            overlays.push(config_dir);
+        }
+        overlays.extend(config.recipes.iter().cloned());
+        overlays.extend(global.recipes.iter().cloned());
+        let library = Library::load(&overlays)?;
+        let command_line = std::env::args().collect::<Vec<_>>().join(" ");
+        Ok(Context { layout: Layout::new(root, cache), config, library, shell, cancel, global, command_line })
+    }
+
+    /// Names for reading selectors.
+    pub fn names(&self) -> Names<'_> {
+        Names { recipes: &self.library.recipes, toolchains: &self.library.toolchains, sets: &self.library.sets }
+    }
+
+    /// Makes root and state directories.
+    ///
+    /// # Errors
+    /// When they cannot be made (permission, disk).
+    pub fn make_root(&self) -> Result<()> {
+        use crate::error::IoContext as _;
+        for dir in [self.layout.root().to_owned(), self.layout.state(), self.layout.cache().to_owned()] {
+            fs::create_dir_all(&dir).doing(|| format!("cannot make `{}`", dir.display()))?;
+        }
+        Ok(())
+    }
+}
+
+fn read_config(global: &Global, config_dir: &Path) -> Result<Config, Vec<Error>> {
+    let chosen = global.config.clone();
+    let file = chosen.clone().unwrap_or_else(|| config_dir.join("config.toml"));
+    match fs::read_to_string(&file) {
+        Ok(text) => crate::schema::config::config(&text, &file.display().to_string()),
+        // Only a file that was named must be there.
+        Err(e) if chosen.is_none() && e.kind() == std::io::ErrorKind::NotFound => Ok(Config::default()),
+        Err(e) => Err(vec![Error::io(format!("cannot read config `{}`", file.display()), &e)]),
+    }
+}
