@@ -1,6 +1,7 @@
 //! bm builds many versions of database servers, with exact flags, in parallel, into named prefixes
 //! that can prove what they are. ARCHITECTURE.md has the map.
 
+pub mod cli;
 pub mod error;
 pub mod exec;
 pub mod layout;
