@@ -12,8 +12,8 @@ use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, FileKind};
 
+use super::Answer;
 use super::tools::{Found, Prober};
-use super::{Captured, complaint};
 use crate::error::{Error, Exit, IoContext, Result};
 
 /// Predefined macros and their values.
@@ -57,7 +57,7 @@ impl Prober {
         let argv = [&driver.word(), "-O2", "-dM", "-E", "-x", language, "/dev/null"];
         let said = self.run(&argv, Path::new("/"), "")?;
         let macros = parse_macros(&said.stdout);
-        if said.status != 0 || macros.is_empty() {
+        if !said.ok() || macros.is_empty() {
             return Err(broken(driver, "does not work as a compiler", &said));
         }
         Ok(macros)
@@ -67,7 +67,7 @@ impl Prober {
         let dir = tempfile::tempdir().doing(|| "cannot make a temporary directory".to_owned())?;
         let argv = [&cc.word(), "-x", "c", "-", "-o", "program", "-x", "none", "-lm"];
         let said = self.run(&argv, dir.path(), PROGRAM)?;
-        if said.status != 0 {
+        if !said.ok() {
             return Err(broken(cc, "cannot link a program", &said)
                 .hint("install the C library's development files (`libc6-dev` on Debian and Ubuntu)"));
         }
@@ -85,8 +85,12 @@ impl Prober {
     /// No macro shows it: gcc tells its switches, clang what it calls itself with.
     fn stack_clash(&self, cc: &Found) -> Result<bool> {
         let root = Path::new("/");
-        let gcc = self.run(&[&cc.word(), "-Q", "-O2", "--help=common"], root, "")?;
-        if gcc.status == 0 && gcc.stdout.contains("-fstack-clash-protection") {
+        // Without a file to compile, a driver that adds linker options by itself would go on to link.
+        let file = ["-S", "-x", "c", "/dev/null", "-o", "-"];
+        let driver = cc.word();
+        let ask = [&[driver.as_str(), "-Q", "-O2", "--help=common"], file.as_slice()].concat();
+        let gcc = self.run(&ask, root, "")?;
+        if gcc.ok() && gcc.stdout.contains("-fstack-clash-protection") {
             return Ok(gcc.stdout.lines().any(|line| {
                 let mut words = line.split_whitespace();
                 words.next() == Some("-fstack-clash-protection") && words.next() == Some("[enabled]")
@@ -97,8 +101,8 @@ impl Prober {
     }
 }
 
-fn broken(driver: &Found, what: &str, said: &Captured) -> Error {
-    Error::new(Exit::Host, format!("`{}` {what}", driver.path.display())).caused_by(complaint(said))
+fn broken(driver: &Found, what: &str, said: &Answer) -> Error {
+    Error::new(Exit::Host, format!("`{}` {what}", driver.path.display())).caused_by(said.complaint())
 }
 
 fn yes(it: bool) -> String {

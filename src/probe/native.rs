@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::host;
 use super::tools::{Found, Prober};
-use super::{Captured, ProbedToolchain, complaint};
+use super::{Answer, ProbedToolchain};
 use crate::error::{Error, Exit, Result};
 use crate::model::recipe::Family;
 
@@ -59,13 +59,9 @@ impl Prober {
             let driver = cc.word();
             let argv = [&[driver.as_str(), "-march=native"], words].concat();
             let said = self.run(&argv, Path::new("/"), "")?;
-            if said.status == 0 {
-                Ok(said)
-            } else {
-                Err(unknown(cc, &said))
-            }
+            if said.ok() { Ok(said) } else { Err(unknown(cc, &said)) }
         };
-        let options = ask(&["-Q", "--help=target"])?;
+        let options = ask(&["-Q", "--help=target", "-S", "-x", "c", "/dev/null", "-o", "-"])?;
         // Sizes of caches are no target options: only the call of the compiler proper shows them.
         let call = ask(&["-E", "-v", "-x", "c", "/dev/null"])?;
         gcc_text(&options.stdout, &call.stderr).ok_or_else(|| unknown(cc, &options))
@@ -75,17 +71,17 @@ impl Prober {
         let argv = [&cc.word(), "-march=native", "-###", "-c", "-x", "c", "/dev/null"];
         let said = self.run(&argv, Path::new("/"), "")?;
         clang_text(&said.stderr)
-            .filter(|_| said.status == 0)
+            .filter(|_| said.ok())
             .ok_or_else(|| unknown(cc, &said))
     }
 }
 
-fn unknown(cc: &Found, said: &Captured) -> Error {
+fn unknown(cc: &Found, said: &Answer) -> Error {
     Error::new(
         Exit::Host,
         format!("`{}` does not say what `-march=native` means here", cc.path.display()),
     )
-    .caused_by(complaint(said))
+    .caused_by(said.complaint())
     .hint("choose a variant without `native`")
 }
 

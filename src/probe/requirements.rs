@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use super::host;
 use super::tools::Prober;
-use super::{complaint, host};
 use crate::error::{Error, Exit, Result};
 use crate::model::recipe::{Need, Origin, Requirement, SourceKind};
 use crate::process::{self, Cancel, Command, Ended, Limits};
@@ -98,9 +98,10 @@ impl Prober {
             }
         }
         // The program that answers is itself needed, whoever forgot to say so.
-        let implied: Vec<Requirement> = [("pkg-config", !modules.is_empty()), ("perl", !perl.is_empty())]
+        let implied: Vec<Requirement> = [("pkg-config", &modules), ("perl", &perl)]
             .into_iter()
-            .filter_map(|(program, asked)| asked.then(|| own(program)))
+            .filter(|(_, names)| !names.is_empty())
+            .map(|(program, _)| own(program))
             .filter(|i| wanted.iter().all(|w| w.need != i.need))
             .collect();
         let no_headers = self.missing_headers(&headers, cc)?;
@@ -141,8 +142,8 @@ impl Prober {
             .chain(packages.iter().map(String::as_str))
             .collect();
         let said = self.run(&argv, Path::new("/"), "")?;
-        if said.status != 0 {
-            return Err(Error::new(Exit::Host, "`apt-cache policy` failed").caused_by(complaint(&said)));
+        if !said.ok() {
+            return Err(Error::new(Exit::Host, "`apt-cache policy` failed").caused_by(said.complaint()));
         }
         let known = candidates(&said.stdout);
         Ok(packages
@@ -153,7 +154,7 @@ impl Prober {
     }
 
     /// Installs packages: `apt-get update`, then `apt-get install`, as root or through sudo, with all
-    /// output in `log`. `network` is the environment of fetching (proxies); sudo does not pass it on,
+    /// output in `log`. `network` is [`process::fetch_extra`]; sudo does not pass it on,
     /// there apt's own configuration has to hold it.
     ///
     /// # Errors
@@ -173,7 +174,7 @@ impl Prober {
 
         // A broken third-party list fails the update and yet leaves what is needed installable, so
         // only the install decides.
-        let update = process::run(&command(&["apt-get", "update"]), cancel)?;
+        let update = process::run(&command(&["apt-get", "update"]), cancel, None)?;
         if update.ended == Ended::Interrupted {
             return Err(Error::new(
                 Exit::Interrupted,
@@ -182,10 +183,10 @@ impl Prober {
         }
         let unknown = self.unknown_packages(packages)?;
         if !unknown.is_empty() {
-            return Err(no_such_packages(&unknown, log));
+            return Err(no_such_packages(&unknown, update.ok(), log));
         }
         let words: Vec<&str> = line.split(' ').collect();
-        let install = process::run(&command(&words), cancel)?;
+        let install = process::run(&command(&words), cancel, None)?;
         match &install.ended {
             Ended::Exited(0) => Ok(()),
             Ended::Interrupted => Err(
@@ -263,10 +264,10 @@ impl Prober {
             .map(|(i, h)| format!("#if __has_include(<{h}>)\nbm_has {i}\n#endif\n"))
             .collect();
         let said = self.run(&[&cc.to_string_lossy(), "-E", "-x", "c", "-"], Path::new("/"), &text)?;
-        if said.status != 0 {
+        if !said.ok() {
             return Err(
                 Error::new(Exit::Host, format!("`{}` cannot look for headers", cc.display()))
-                    .caused_by(complaint(&said)),
+                    .caused_by(said.complaint()),
             );
         }
         let has: BTreeSet<usize> = said
@@ -288,13 +289,15 @@ impl Prober {
         let Some(program) = self.program("pkg-config") else {
             return Ok(modules.clone());
         };
-        self.missing_by(modules, |names| {
-            [&program.word(), "--exists", "--"]
+        // A word may carry a version: `icu-uc >= 60`.
+        let (sound, mut missing) = parted(modules, |c| c.is_ascii_alphanumeric() || " .<>=_+-".contains(c));
+        missing.extend(self.missing_by(&sound.into_iter().collect(), |names| {
+            [program.word(), "--exists".to_owned()]
                 .into_iter()
-                .map(str::to_owned)
                 .chain(names.iter().map(|n| (*n).to_owned()))
                 .collect()
-        })
+        })?);
+        Ok(missing)
     }
 
     fn missing_perl<'a>(&self, modules: &BTreeSet<&'a str>) -> Result<BTreeSet<&'a str>> {
@@ -320,7 +323,7 @@ impl Prober {
         let has = |names: &[&str]| -> Result<bool> {
             let argv = question(names);
             let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
-            Ok(self.run(&argv, Path::new("/"), "")?.status == 0)
+            Ok(self.run(&argv, Path::new("/"), "")?.ok())
         };
         let all: Vec<&'a str> = names.iter().copied().collect();
         let mut missing = BTreeSet::new();
@@ -358,7 +361,7 @@ fn parted<'a>(names: &BTreeSet<&'a str>, sound: impl Fn(char) -> bool) -> (Vec<&
     let (good, bad): (Vec<&str>, Vec<&str>) = names
         .iter()
         .copied()
-        .partition(|n| !n.is_empty() && n.chars().all(&sound));
+        .partition(|n| !n.is_empty() && !n.starts_with('-') && n.chars().all(&sound));
     (good, bad.into_iter().collect())
 }
 
@@ -384,12 +387,19 @@ fn candidates(policy: &str) -> BTreeSet<&str> {
     known
 }
 
-fn no_such_packages(unknown: &[String], log: &Path) -> Error {
+fn no_such_packages(unknown: &[String], up_to_date: bool, log: &Path) -> Error {
     let names = unknown.iter().map(|p| format!("`{p}`")).collect::<Vec<_>>().join(", ");
-    let os = host::os_release();
-    Error::new(Exit::Host, format!("{} has no package {names}", os.pretty))
-        .detail("log", log.display())
-        .hint("add a repository that has it, or choose another toolchain or version")
+    if up_to_date {
+        let os = host::os_release();
+        return Error::new(Exit::Host, format!("{} has no package {names}", os.pretty))
+            .detail("log", log.display())
+            .hint("add a repository that has it, or choose another toolchain or version");
+    }
+    Error::new(
+        Exit::Host,
+        format!("`apt-get update` failed, and without it there is no package {names}"),
+    )
+    .detail("log", log.display())
 }
 
 fn how_it_ended(ended: &Ended) -> String {
@@ -488,6 +498,7 @@ mod tests {
         let bench = Bench::new();
         bench.wrap("gcc", "/usr/bin/gcc");
         bench.script("perl", "exit 0");
+        bench.script("pkg-config", "exit 0");
         let needs = [
             header("a>)\nbm_has 0"),
             header(""),
@@ -507,7 +518,7 @@ mod tests {
         let perl = |n: &str| Need::PerlModule(n.to_owned());
         let there = [module("a"), module("b"), perl("A"), perl("B::C")];
         assert_eq!(check(&bench.prober(), &debian(), &there, None), []);
-        assert_eq!(calls(&bench), ["pkg-config --exists -- a b", "perl -MA -MB::C -e 1"]);
+        assert_eq!(calls(&bench), ["pkg-config --exists a b", "perl -MA -MB::C -e 1"]);
         let needs = [there.as_slice(), &[module("absent"), perl("Absent")]].concat();
         let missing: Vec<_> = check(&bench.prober(), &debian(), &needs, None)
             .into_iter()
@@ -609,6 +620,17 @@ mod tests {
                 "/usr/bin/sudo -n env LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get -o {APT_WAIT} install -y bison"
             )
         );
+    }
+
+    #[test]
+    fn a_package_that_does_not_exist_is_told_from_an_index_that_could_not_be_read() {
+        let unknown = ["clang-13".to_owned(), "x".to_owned()];
+        let error = no_such_packages(&unknown, true, Path::new("/x/apt.log"));
+        assert!(error.headline().ends_with(" has no package `clang-13`, `x`"), "{error}");
+        assert!(error.hint_text().is_some());
+        let error = no_such_packages(&unknown, false, Path::new("/x/apt.log"));
+        assert!(error.headline().starts_with("`apt-get update` failed"), "{error}");
+        assert_eq!(error.details(), [("log".to_owned(), "/x/apt.log".to_owned())]);
     }
 
     #[test]

@@ -16,9 +16,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Captured, capture};
+use super::Answer;
 use crate::error::{Error, Exit, IoContext, Result};
 use crate::model::manifest::Tool;
+use crate::process::capture;
 
 /// Version of the cache file's format; another one is ignored.
 const SCHEMA: u32 = 1;
@@ -165,7 +166,7 @@ impl Prober {
         let version = self.remember(found, "version", || {
             let said = self.run(&[&found.word(), "--version"], Path::new("/"), "")?;
             let first = said.stdout.lines().map(str::trim).find(|l| !l.is_empty());
-            Ok(first.filter(|_| said.status == 0).unwrap_or_default().to_owned())
+            Ok(first.filter(|_| said.ok()).unwrap_or_default().to_owned())
         })?;
         self.describe_part(found, &version)
     }
@@ -232,8 +233,7 @@ impl Prober {
     }
 
     /// Runs a probe with nothing of bm's environment but its PATH, and waits for it.
-    pub(super) fn run(&self, argv: &[&str], dir: &Path, stdin: &str) -> Result<Captured> {
-        let argv: Vec<String> = argv.iter().map(|w| (*w).to_owned()).collect();
+    pub(super) fn run(&self, argv: &[&str], dir: &Path, stdin: &str) -> Result<Answer> {
         let dir_word = dir.to_string_lossy().into_owned();
         let env = BTreeMap::from([
             ("HOME".to_owned(), dir_word.clone()),
@@ -242,10 +242,21 @@ impl Prober {
             // A directory of bm's own, or `/`, which makes a tool fall back to the system's.
             ("TMPDIR".to_owned(), dir_word),
         ]);
-        capture(&argv, &env, dir, stdin.as_bytes(), PATIENCE)
+        let input = (!stdin.is_empty()).then_some(stdin.as_bytes());
+        let said = capture(argv, &env, dir, input, PATIENCE)?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok(Answer {
+            status: said.status,
+            stdout: text(&said.stdout),
+            stderr: text(&said.stderr),
+        })
     }
 
     fn candidates(&self, name: &str) -> Vec<Found> {
+        if name.contains('/') && !name.starts_with('/') {
+            // bm's working directory says nothing about the host.
+            return vec![];
+        }
         let path: Option<OsString> = std::env::join_paths(&self.path).ok();
         which::which_in_all(name, path, "/")
             .map(|hits| hits.filter_map(|p| Self::at(&p)).collect())
@@ -442,6 +453,16 @@ mod tests {
         let bench = Bench::new();
         let path = ["relative", "/usr/bin", "", "/odd:one", "/usr/bin"].map(PathBuf::from);
         assert_eq!(bench.prober_with(path.into()).path_variable(), "/usr/bin");
+    }
+
+    #[test]
+    fn only_names_and_absolute_paths_stand_for_programs() {
+        let bench = Bench::new();
+        let prober = bench.over_system();
+        assert_eq!(prober.program("/bin/sh").unwrap().path, Path::new("/bin/sh"));
+        for name in ["bin/sh", "./sh", "", "no-such-program", "/bin", "/etc/passwd"] {
+            assert_eq!(prober.program(name), None, "{name:?}");
+        }
     }
 
     #[test]
