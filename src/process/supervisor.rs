@@ -90,6 +90,8 @@ fn supervise_one(children: &OwnedFd) -> io::Result<()> {
         ));
     };
     let log = File::from(io::stderr().as_fd().try_clone_to_owned()?);
+    // Before the program can write to it.
+    let log_start = log.metadata()?.len();
     let began = Instant::now();
     let leader = match launch(&start, &log) {
         Ok(leader) => leader,
@@ -100,7 +102,7 @@ fn supervise_one(children: &OwnedFd) -> io::Result<()> {
         pid: leader.as_raw_nonzero().get(),
     });
 
-    let mut watch = Watch::new(leader, log, start.command.limits, start.grace)?;
+    let mut watch = Watch::new(leader, log, log_start, &start);
     while !tree::is_dead(leader)? {
         let step = watch.check_bounds(Instant::now())?;
         watch.wait_and_obey(&mut orders, children, step)?;
@@ -222,22 +224,22 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(leader: Pid, log: File, limits: Limits, grace: Duration) -> io::Result<Self> {
-        let (now, log_size) = (Instant::now(), log.metadata()?.len());
-        Ok(Watch {
+    fn new(leader: Pid, log: File, log_start: u64, start: &Start) -> Self {
+        let now = Instant::now();
+        Watch {
             leader,
             log,
-            limits,
-            grace,
+            limits: start.command.limits,
+            grace: start.grace,
             since: now,
-            log_start: log_size,
-            log_size,
+            log_start,
+            log_size: log_start,
             log_grew: now,
             suspended: None,
             reason: None,
             kill_at: None,
             connected: true,
-        })
+        }
     }
 
     /// Acts on passed bounds; gives the time until the next look, `None` for no bound.
