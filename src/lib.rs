@@ -1,6 +1,7 @@
 //! bm builds many versions of database servers, with exact flags, in parallel, into named prefixes
 //! that can prove what they are. ARCHITECTURE.md has the map.
 
+pub mod audit;
 pub mod error;
 pub mod layout;
 pub mod model;
