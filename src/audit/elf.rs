@@ -13,6 +13,7 @@ use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, DT_SONAME};
 use object::read::archive::ArchiveFile;
 use object::read::elf::{ElfFile, FileHeader, ProgramHeader as _};
 use object::{Object, ObjectKind, ObjectSection, ObjectSymbol, RelocationKind, RelocationTarget};
+use sha2::{Digest as _, Sha256};
 
 use crate::error::{Error, Exit, IoContext, Result};
 
@@ -89,6 +90,32 @@ pub struct Elf {
     pub payload: Payload,
 }
 
+/// sha256 of a file's or a member's bytes.
+pub type Digest = [u8; 32];
+
+/// sha256.
+pub fn digest(data: &[u8]) -> Digest {
+    Sha256::digest(data).into()
+}
+
+/// What tells one output of a link from another, however often it was copied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Identity {
+    /// GNU build id, in hex: it outlives stripping.
+    BuildId(String),
+    /// All bytes.
+    Bytes(Digest),
+}
+
+/// The identity of a file, `None` when it cannot be read.
+pub fn identity(path: &Path) -> Option<Identity> {
+    let data = std::fs::read(path).ok()?;
+    let id = object::File::parse(&*data)
+        .ok()
+        .and_then(|f| f.build_id().ok().flatten().map(hex));
+    Some(id.map_or_else(|| Identity::Bytes(digest(&data)), Identity::BuildId))
+}
+
 /// One member of an archive.
 #[derive(Debug, Clone)]
 pub struct Member {
@@ -98,6 +125,8 @@ pub struct Member {
     pub units: Vec<Unit>,
     /// Payload.
     pub payload: Payload,
+    /// sha256 of the member's bytes, which are those of the object it was made from.
+    pub digest: Digest,
 }
 
 /// A file compilers or archivers made.
@@ -308,6 +337,7 @@ fn archive(data: &[u8]) -> Result<Vec<Member>, Fault> {
                 name,
                 units: vec![],
                 payload: Payload::Slim,
+                digest: digest(body),
             });
         } else if body.starts_with(ELF_MAGIC) {
             let file = object::File::parse(body)?;
@@ -315,6 +345,7 @@ fn archive(data: &[u8]) -> Result<Vec<Member>, Fault> {
                 name,
                 units: units(&file)?,
                 payload: payload(&file),
+                digest: digest(body),
             });
         }
     }

@@ -268,10 +268,12 @@ impl Parsed {
         }
     }
 
-    /// One of configure's or cmake's trials; their results are thrown away.
+    /// One of configure's or cmake's trials, or another output that no program is linked from.
     fn is_trial(&self) -> bool {
         let thrown_away = |path: &String| {
             path == "/dev/null"
+                // For a JIT, beside the object the program is made of.
+                || path.ends_with(".bc")
                 || path.split('/').any(|part| part == "CMakeScratch" || part == "CMakeTmp")
                 || Path::new(path)
                     .file_name()
@@ -283,7 +285,7 @@ impl Parsed {
 
 fn is_source(path: &str) -> bool {
     const SUFFIXES: &[&str] = &[
-        "c", "i", "ii", "cc", "cp", "cxx", "cpp", "CPP", "c++", "C", "m", "mm", "s", "S", "sx", "bc", "ll",
+        "c", "i", "ii", "cc", "cp", "cxx", "cpp", "CPP", "c++", "C", "m", "mm", "s", "S", "sx", "ll",
     ];
     path.rsplit_once('.')
         .is_some_and(|(_, suffix)| SUFFIXES.contains(&suffix))
@@ -401,6 +403,7 @@ mod tests {
             ("gcc --version", Kind::Probe),
             ("gcc -print-prog-name=ld", Kind::Probe),
             ("gcc -v", Kind::Probe),
+            ("clang -O2 -emit-llvm -c -o a.bc a.c", Kind::Probe),
             ("gcc -x c -c - -o /dev/null", Kind::Probe),
             ("gcc -dM -E -x c /dev/null", Kind::Probe),
             ("g++ -x c++ -c strange.name", Kind::Compile),
