@@ -1,0 +1,446 @@
+//! The recording launcher: bm under a compiler's name, first on the children's PATH.
+//!
+//! Owns the links, their description (`.launcher.json`) and what one call does: append a record,
+//! then become the real compiler. Reads no environment variable but PATH, changes nothing of the
+//! call but the number of parts an LTO link runs at once. Knows no builds.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use fs_err as fs;
+use serde::{Deserialize, Serialize};
+
+use super::flags::{Lto, effective, is_lto};
+use super::record::{self, Kind};
+use crate::error::{Error, Exit, IoContext, Result};
+use crate::model::recipe::Family;
+
+/// Beside the links: what they stand for.
+const DESCRIPTION: &str = ".launcher.json";
+
+/// The job budget an LTO link may borrow from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobFifo {
+    /// The fifo.
+    pub path: PathBuf,
+    /// Most parts of one link at once, the link's own token included.
+    pub at_most: u32,
+}
+
+/// Tokens taken from the budget; dropping gives them back.
+pub trait Tokens {
+    /// How many.
+    fn count(&self) -> u32;
+}
+
+/// Takes up to that many free tokens from the budget behind a fifo, without waiting for any.
+pub type Borrow = fn(&Path, u32) -> std::io::Result<Box<dyn Tokens>>;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Description {
+    family: Family,
+    record: PathBuf,
+    jobs: Option<JobFifo>,
+    tools: BTreeMap<String, PathBuf>,
+}
+
+/// Makes `bin` a directory of launchers: for each tool a link of that name to `bm_exe`, which
+/// records every call below `record` and becomes the real program. All paths must be absolute.
+///
+/// # Errors
+/// A real program that is missing, not executable or a launcher itself; a directory that cannot be
+/// written.
+pub fn install_launchers(
+    bin: &Path,
+    record: &Path,
+    jobs: Option<&JobFifo>,
+    family: Family,
+    tools: &[(&str, &Path)],
+    bm_exe: &Path,
+) -> Result<()> {
+    for (name, real) in tools {
+        check_tool(name, real, bm_exe)?;
+    }
+    record::prepare(record)?;
+    fs::create_dir_all(bin).doing(|| "cannot make the directory of compiler launchers".to_owned())?;
+    let description = Description {
+        family,
+        record: record.to_owned(),
+        jobs: jobs.cloned(),
+        tools: tools
+            .iter()
+            .map(|(name, real)| ((*name).to_owned(), (*real).to_owned()))
+            .collect(),
+    };
+    let text = serde_json::to_vec_pretty(&description).expect("names and paths given as text become JSON");
+    fs::write(bin.join(DESCRIPTION), text).doing(|| "cannot describe the compiler launchers".to_owned())?;
+    for (name, _) in tools {
+        link(bm_exe, &bin.join(name)).doing(|| format!("cannot make the launcher `{name}`"))?;
+    }
+    Ok(())
+}
+
+fn link(to: &Path, at: &Path) -> std::io::Result<()> {
+    match fs::remove_file(at) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    fs_err::os::unix::fs::symlink(to, at)
+}
+
+fn check_tool(name: &str, real: &Path, bm_exe: &Path) -> Result<()> {
+    let bad = |why: &str| {
+        Error::new(
+            Exit::Host,
+            format!("cannot use `{}` as `{name}`: {why}", real.display()),
+        )
+    };
+    if name.contains('/') || name.is_empty() || name == "bm" {
+        return Err(bad("the name of a launcher is a plain file name other than `bm`"));
+    }
+    if !real.is_absolute() {
+        return Err(bad("its path is not absolute"));
+    }
+    if !is_executable(real) {
+        return Err(bad("it is not an executable file"));
+    }
+    if same_file(real, bm_exe) {
+        return Err(bad("it is bm itself"));
+    }
+    Ok(())
+}
+
+fn is_executable(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+}
+
+fn same_file(a: &Path, b: &Path) -> bool {
+    matches!((std::fs::canonicalize(a), std::fs::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
+}
+
+/// A call that came in under a compiler's name.
+#[derive(Debug)]
+pub struct Launch {
+    real: PathBuf,
+    record: PathBuf,
+    jobs: Option<JobFifo>,
+    family: Family,
+}
+
+/// Whether this process was started as a launcher. Costs nothing when started as `bm`.
+///
+/// # Errors
+/// A description that is there but cannot be read.
+pub fn launched_as() -> Result<Option<Launch>> {
+    let Some(argv0) = std::env::args_os().next() else {
+        return Ok(None);
+    };
+    find_launch(&argv0, std::env::var_os("PATH").as_deref())
+}
+
+fn find_launch(argv0: &OsStr, path: Option<&OsStr>) -> Result<Option<Launch>> {
+    let called = Path::new(argv0);
+    let Some(name) = called.file_name().and_then(OsStr::to_str).filter(|n| *n != "bm") else {
+        return Ok(None);
+    };
+    let Some(dir) = directory_of(called, path) else {
+        return Ok(None);
+    };
+    let file = dir.join(DESCRIPTION);
+    let text = match std::fs::read(&file) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(Error::io(format!("cannot read `{}`", file.display()), &e)),
+    };
+    let mut description: Description = serde_json::from_slice(&text)
+        .map_err(|e| Error::new(Exit::Host, format!("cannot understand `{}`", file.display())).caused_by(e))?;
+    Ok(description.tools.remove(name).map(|real| Launch {
+        real,
+        record: description.record,
+        jobs: description.jobs,
+        family: description.family,
+    }))
+}
+
+/// The directory a program was started from: named by itself, or the first on PATH that has it.
+fn directory_of(called: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
+    match called.parent() {
+        Some(dir) if dir != Path::new("") => Some(dir.to_owned()),
+        _ => std::env::split_paths(path?).find(|dir| is_executable(&dir.join(called))),
+    }
+}
+
+/// Acts as the launcher and does not return, if this process was started as one. To be called
+/// before anything else.
+pub fn run_if_launched(borrow: Borrow) {
+    let failure = match launched_as() {
+        Ok(None) => return,
+        Ok(Some(launch)) => launch.run(std::env::args_os().skip(1).collect(), borrow),
+        Err(e) => e,
+    };
+    // There is no `ui` in a launcher: its stderr is the step's log.
+    let _ = writeln!(std::io::stderr(), "bm: {failure}");
+    std::process::exit(i32::from(failure.exit().code()));
+}
+
+impl Launch {
+    /// Records the call and becomes the compiler; comes back only with a failure.
+    fn run(self, args: Vec<OsString>, borrow: Borrow) -> Error {
+        match self.prepare(args, borrow) {
+            Ok((command, None)) => self.become_compiler(command),
+            Ok((command, Some(tokens))) => self.run_and_give_back(command, tokens),
+            Err(e) => e,
+        }
+    }
+
+    /// The call to make, recorded, and the tokens it holds.
+    fn prepare(&self, mut args: Vec<OsString>, borrow: Borrow) -> Result<(Command, Option<Box<dyn Tokens>>)> {
+        let cwd = std::env::current_dir().doing(|| "cannot tell the working directory".to_owned())?;
+        let mut words = vec![self.real.to_string_lossy().into_owned()];
+        words.extend(args.iter().map(|a| a.to_string_lossy().into_owned()));
+        let mut words = record::expand_response_files(words, &cwd);
+        let mut lto_jobs = 0;
+        let mut held = None;
+        if let (Some(jobs), Some(how)) = (&self.jobs, self.parallel_link(&words, &args)) {
+            // A budget that cannot be asked makes the link slow, not wrong.
+            let tokens = borrow(&jobs.path, jobs.at_most.saturating_sub(1)).ok();
+            lto_jobs = 1 + tokens.as_ref().map_or(0, |t| t.count());
+            held = tokens.filter(|t| t.count() > 0);
+            if held.is_some() || how == Parallel::Thin {
+                how.apply(&mut args, lto_jobs);
+                words.truncate(1);
+                words.extend(args.iter().map(|a| a.to_string_lossy().into_owned()));
+                words = record::expand_response_files(words, &cwd);
+            }
+        }
+        record::append(&self.record, &record::now(words, cwd, lto_jobs))
+            .doing(|| "cannot record a compiler call".to_owned())?;
+        let mut command = Command::new(&self.real);
+        command.args(args);
+        Ok((command, held))
+    }
+
+    /// How the parts of this call are told to run at once, if it is a link that has parts.
+    fn parallel_link(&self, words: &[String], args: &[OsString]) -> Option<Parallel> {
+        let links = matches!(record::kind_of(words), Kind::Link | Kind::CompileAndLink);
+        let shown = |test: fn(&str) -> bool| args.iter().any(|a| a.to_str().is_some_and(test));
+        match (effective(words.iter().map(String::as_str)).lto, self.family) {
+            (Lto::Full, Family::Gcc) if links && shown(is_lto) => Some(Parallel::Gcc),
+            // lld's full LTO is one unit and hence serial; its ThinLTO would take every core.
+            (Lto::Thin, Family::Clang) if links && !shown(|w| w.starts_with("-flto-jobs=")) => Some(Parallel::Thin),
+            _ => None,
+        }
+    }
+
+    fn become_compiler(&self, mut command: Command) -> Error {
+        self.not_started(&command.exec())
+    }
+
+    fn run_and_give_back(&self, mut command: Command, tokens: Box<dyn Tokens>) -> Error {
+        // A signal to the group reaches the compiler by itself; this process must outlive it, or
+        // the tokens would be lost. Handlers, unlike "ignored", do not reach the child.
+        outlive_signals();
+        let ended = command.status();
+        drop(tokens);
+        match ended {
+            Ok(status) => end_like(status),
+            Err(e) => self.not_started(&e),
+        }
+    }
+
+    fn not_started(&self, e: &std::io::Error) -> Error {
+        Error::new(Exit::Host, format!("cannot start `{}`", self.real.display())).caused_by(e)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Parallel {
+    Gcc,
+    Thin,
+}
+
+impl Parallel {
+    /// Puts the number into the words. make before 4.4 offers its budget to no link rule, so the
+    /// number is written down.
+    fn apply(self, args: &mut Vec<OsString>, jobs: u32) {
+        match self {
+            Parallel::Gcc => {
+                let last = args.iter().rposition(|a| a.to_str().is_some_and(is_lto));
+                args[last.expect("`parallel_link` saw it")] = format!("-flto={jobs}").into();
+            }
+            Parallel::Thin => args.push(format!("-flto-jobs={jobs}").into()),
+        }
+    }
+}
+
+/// Catches the signals that end a group, but those the caller had ignored.
+fn outlive_signals() {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
+        if !is_ignored(signal) {
+            let nobody_looks = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+            // Failing, the signal ends this process as it would have: tokens are lost, nothing else.
+            let _ = signal_hook::flag::register(signal, nobody_looks);
+        }
+    }
+}
+
+fn is_ignored(signal: i32) -> bool {
+    let mut now = std::mem::MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: a null action only asks; `now` is written when the call succeeds.
+    unsafe {
+        libc::sigaction(signal, std::ptr::null(), now.as_mut_ptr()) == 0
+            && now.assume_init().sa_sigaction == libc::SIG_IGN
+    }
+}
+
+/// Ends this process as the child ended: same status, or same signal.
+fn end_like(status: ExitStatus) -> ! {
+    if let Some(signal) = status.signal() {
+        // Returns only for signals that end nothing.
+        let _ = signal_hook::low_level::emulate_default_handler(signal);
+        std::process::exit(128 + signal);
+    }
+    std::process::exit(status.code().unwrap_or(1));
+}
+
+/// A budget nobody can borrow from.
+#[derive(Debug)]
+struct NoTokens;
+
+impl Tokens for NoTokens {
+    fn count(&self) -> u32 {
+        0
+    }
+}
+
+/// For a bm without a job budget: lends nothing.
+///
+/// # Errors
+/// None.
+pub fn lend_nothing(_fifo: &Path, _at_most: u32) -> std::io::Result<Box<dyn Tokens>> {
+    Ok(Box::new(NoTokens))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    struct Two;
+    impl Tokens for Two {
+        fn count(&self) -> u32 {
+            2
+        }
+    }
+
+    fn lend_two(_: &Path, at_most: u32) -> std::io::Result<Box<dyn Tokens>> {
+        assert_eq!(at_most, 3);
+        Ok(Box::new(Two))
+    }
+
+    fn refuse(_: &Path, _: u32) -> std::io::Result<Box<dyn Tokens>> {
+        Err(std::io::ErrorKind::NotFound.into())
+    }
+
+    /// What the compiler would get, and the recorded number of parts.
+    fn prepared(family: Family, line: &str, borrow: Borrow) -> (Vec<String>, u32) {
+        let dir = tempfile::tempdir().unwrap();
+        let launch = Launch {
+            real: "/usr/bin/cc".into(),
+            record: dir.path().to_owned(),
+            jobs: Some(JobFifo {
+                path: "/none".into(),
+                at_most: 4,
+            }),
+            family,
+        };
+        let (command, held) = launch
+            .prepare(line.split(' ').map(OsString::from).collect(), borrow)
+            .unwrap();
+        let args = command.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
+        let calls = record::read_all(dir.path()).unwrap();
+        assert_eq!(calls.len(), 1);
+        assert_eq!(calls[0].record.argv[1..], args, "the record shows what ran");
+        assert!(held.is_none_or(|t| t.count() == 2));
+        (args, calls[0].record.lto_jobs)
+    }
+
+    #[test]
+    fn only_an_lto_link_gets_parts() {
+        let check = |family, borrow: Borrow, line: &str, want: &str, jobs: u32| {
+            let (args, recorded) = prepared(family, line, borrow);
+            assert_eq!((args.join(" ").as_str(), recorded), (want, jobs), "{line}");
+        };
+        use Family::{Clang, Gcc};
+        check(
+            Gcc,
+            lend_two,
+            "-flto -O2 -flto a.o -o p",
+            "-flto -O2 -flto=3 a.o -o p",
+            3,
+        );
+        check(Gcc, lend_two, "-flto=auto a.o", "-flto=3 a.o", 3);
+        check(Gcc, lend_nothing, "-flto a.o -o p", "-flto a.o -o p", 1);
+        check(Gcc, refuse, "-flto a.o -o p", "-flto a.o -o p", 1);
+        check(Gcc, lend_two, "-flto -c a.c", "-flto -c a.c", 0);
+        check(Gcc, lend_two, "-flto -fno-lto a.o", "-flto -fno-lto a.o", 0);
+        check(
+            Gcc,
+            lend_two,
+            "-flto conftest.c -o conftest",
+            "-flto conftest.c -o conftest",
+            0,
+        );
+        check(Clang, lend_two, "-flto a.o -o p", "-flto a.o -o p", 0);
+        check(Clang, lend_two, "-flto=thin a.o", "-flto=thin a.o -flto-jobs=3", 3);
+        check(Clang, lend_nothing, "-flto=thin a.o", "-flto=thin a.o -flto-jobs=1", 1);
+    }
+
+    #[test]
+    fn a_launcher_is_known_by_the_directory_it_was_found_in() {
+        let dir = tempfile::tempdir().unwrap();
+        let (bin, record) = (dir.path().join("bin"), dir.path().join("record"));
+        let exe = std::env::current_exe().unwrap();
+        install_launchers(&bin, &record, None, Family::Gcc, &[("cc1", Path::new("/bin/sh"))], &exe).unwrap();
+        // A second attempt in the same work directory finds the links there already.
+        install_launchers(&bin, &record, None, Family::Gcc, &[("cc1", Path::new("/bin/sh"))], &exe).unwrap();
+        let found = |argv0: &OsStr, path: &OsStr| find_launch(argv0, Some(path)).unwrap().map(|l| l.real);
+        let path = std::env::join_paths([Path::new("/nonexistent"), &bin, Path::new("/bin")]).unwrap();
+        let real = Some(PathBuf::from("/bin/sh"));
+        assert_eq!(found(OsStr::new("cc1"), &path), real);
+        assert_eq!(found(bin.join("cc1").as_os_str(), OsStr::new("")), real);
+        assert_eq!(found(OsStr::new("cc1"), OsStr::new("/bin")), None);
+        assert_eq!(found(OsStr::new("sh"), &path), None);
+        assert_eq!(found(OsStr::new("bm"), &path), None);
+        fs::write(bin.join(DESCRIPTION), "{").unwrap();
+        assert!(find_launch(OsStr::new("cc1"), Some(&path)).is_err());
+    }
+
+    #[test]
+    fn tools_that_cannot_work_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let exe = std::env::current_exe().unwrap();
+        for (name, real) in [
+            ("gcc", Path::new("bin/gcc")),
+            ("gcc", Path::new("/nonexistent/gcc")),
+            ("gcc", Path::new("/etc/passwd")),
+            ("gcc", exe.as_path()),
+            ("bm", Path::new("/bin/sh")),
+            ("a/b", Path::new("/bin/sh")),
+        ] {
+            let error =
+                install_launchers(dir.path(), dir.path(), None, Family::Gcc, &[(name, real)], &exe).unwrap_err();
+            assert_eq!(error.exit(), Exit::Host, "{name} {}", real.display());
+        }
+        assert_eq!(
+            fs::read_dir(dir.path()).unwrap().count(),
+            0,
+            "nothing is made before all is checked"
+        );
+    }
+}
