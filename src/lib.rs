@@ -5,3 +5,5 @@ pub mod error;
 pub mod layout;
 pub mod model;
 pub mod process;
+pub mod server;
+pub mod smoke;
