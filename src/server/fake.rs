@@ -46,10 +46,13 @@ struct Fake {
 
 impl Drop for Fake {
     fn drop(&mut self) {
-        let pid = fs::read_to_string(self.at("data/postmaster.pid")).unwrap_or_default();
-        let pid = pid.lines().next().and_then(|pid| pid.parse().ok());
-        if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        // A failed test must not leave its server behind.
+        for dir in fs::read_dir(self.base.path()).unwrap().flatten() {
+            let pid = fs::read_to_string(dir.path().join("postmaster.pid")).unwrap_or_default();
+            let pid = pid.lines().next().and_then(|pid| pid.parse().ok());
+            if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
         }
     }
 }
@@ -158,7 +161,9 @@ fn a_place_that_does_not_fit_is_refused_and_left_alone() {
         ("file", Exit::Store, "is no directory"),
         ("none/data", Exit::Host, "no directory"),
         (long.as_str(), Exit::Usage, "is too long"),
-        ("a\nb", Exit::Usage, "plain text"),
+        ("a\nb", Exit::Usage, "cannot be a data directory"),
+        ("a,b", Exit::Usage, "cannot be a data directory"),
+        ("a$(reboot)", Exit::Usage, "cannot be a data directory"),
     ] {
         let error = fake.init(&fake.at(path), &port(5999)).unwrap_err();
         assert!(
@@ -306,4 +311,40 @@ fn a_server_that_does_not_start_shows_why() {
             "{error}"
         );
     }
+}
+
+/// `BM_TEST_POSTGRES` is the prefix.
+#[test]
+#[ignore = "needs a real prefix in BM_TEST_POSTGRES"]
+fn a_real_server_can_be_used() {
+    let prefix = PathBuf::from(std::env::var_os("BM_TEST_POSTGRES").unwrap());
+    let fake = Fake::new();
+    let data = fake.at("it's data");
+    // A port that is free now, and taken again below.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let number = listener.local_addr().unwrap().port();
+    let made = init(&prefix, &fake.driver, &data, &port(number), &Cancel::default()).unwrap();
+    let error = start(&prefix, &fake.driver, &data).unwrap_err();
+    assert_eq!(error.headline(), "the server's port is in use", "{error}");
+    drop(listener);
+    let Change::Done(started) = start(&prefix, &fake.driver, &data).unwrap() else {
+        panic!("it was not running");
+    };
+    assert_eq!(started.words(), made.words());
+    let select = std::process::Command::new(prefix.join("bin/psql"))
+        .env_clear()
+        .args(started.words())
+        .args(["-d", "postgres", "-X", "-A", "-t", "-c", "show data_checksums"])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&select.stdout), "on\n", "{select:?}");
+    assert_eq!(start(&prefix, &fake.driver, &data).unwrap(), Change::Already(started));
+    assert!(matches!(
+        stop(&prefix, &fake.driver, &data, &Cancel::default()).unwrap(),
+        Change::Done(_)
+    ));
+    assert!(matches!(
+        stop(&prefix, &fake.driver, &data, &Cancel::default()).unwrap(),
+        Change::Already(_)
+    ));
 }

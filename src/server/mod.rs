@@ -250,15 +250,17 @@ fn allow(account: Account, path: &Path, need: Need) -> Result<()> {
     })
 }
 
-/// Configuration files and arguments are text.
+/// The path as the programs can take it: `pg_ctl` puts it into a shell's double quotes as it is, and
+/// clients read a host with a comma as two hosts.
 fn as_text(path: &Path) -> Result<String> {
-    path.to_str()
-        .filter(|text| !text.contains(['\n', '\r']))
-        .map(str::to_owned)
-        .ok_or_else(|| {
-            Error::new(
-                Exit::Usage,
-                format!("`{}` is not plain text in one line", path.display()),
-            )
-        })
+    let refuse = |why: &str| {
+        Error::new(Exit::Usage, format!("`{}` cannot be a data directory", path.display()))
+            .detail("why", why)
+            .hint("choose a plain path with `--datadir`")
+    };
+    let text = path.to_str().ok_or_else(|| refuse("it is not UTF-8"))?;
+    match text.chars().find(|c| c.is_control() || "\"$`\\,".contains(*c)) {
+        Some(c) => Err(refuse(&format!("Postgres' programs cannot take {c:?} in it"))),
+        None => Ok(text.to_owned()),
+    }
 }

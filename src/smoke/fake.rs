@@ -179,7 +179,7 @@ fn a_good_prefix_passes_and_says_what_was_done() {
     assert_eq!(smoke.mapped, [own, "/usr/lib/libc.so.6".to_owned()]);
     assert_eq!(smoke.warnings, [""; 0]);
     assert_ne!(smoke.uid, 0, "a server never runs as root");
-    assert_eq!(smoke.did.len(), 10, "{:?}", smoke.did);
+    assert_eq!(smoke.did.len(), 9, "{:?}", smoke.did);
     assert_eq!(fake.started(), 2, "the fake server and its child were seen");
     let log = fs::read_to_string(fake.at("log")).unwrap();
     assert!(
@@ -396,6 +396,65 @@ fn the_server_is_found_out_when_it_is_another_program() {
     fake.edit("bin/postgres", "/bin/postgres ", "/bin/psql ");
     let error = fake.postgres().unwrap_err();
     assert_eq!(error.headline(), "the running server is not the prefix's own program");
+}
+
+#[test]
+fn an_interrupt_ends_client_and_server() {
+    let fake = Fake::new();
+    let fifo = fake.at("prefix/fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o666.into(), 0).unwrap();
+    fs::set_permissions(&fifo, PermissionsExt::from_mode(0o666)).unwrap();
+    let hang = format!(
+        "*'create index'*) echo > {}; sleep 1000 ;;\n  *'no such'*)",
+        fifo.display()
+    );
+    fake.edit("bin/psql", "*'create index'*)", &hang);
+    let cancel = Cancel::default();
+    let error = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Returns when the client has begun.
+            fs::read(&fifo).unwrap();
+            cancel.request(crate::process::Urgency::Orderly);
+        });
+        fake.run(Smoke::Postgres, &SmokeExpect::version("16.4"), &cancel)
+            .unwrap_err()
+    });
+    assert_eq!(error.exit(), Exit::Interrupted, "{error}");
+    assert_eq!(fake.started(), 2);
+}
+
+#[test]
+fn a_client_that_hangs_is_stopped() {
+    let mut fake = Fake::new();
+    fake.terms.call = Duration::from_millis(500);
+    fake.edit("bin/pgbench", "test \"$1\" = -i", "test \"$1\" = -i && sleep 1000");
+    let error = fake.postgres().unwrap_err();
+    assert_eq!(error.exit(), Exit::Proof, "{error}");
+    assert!(
+        error
+            .headline()
+            .starts_with("cannot prepare the load: `bin/pgbench` was stopped: "),
+        "{error}"
+    );
+}
+
+/// `BM_TEST_POSTGRES` is the prefix, `BM_TEST_POSTGRES_VERSION` what its server says it is.
+#[test]
+#[ignore = "needs a real prefix in BM_TEST_POSTGRES"]
+fn a_real_server_passes() {
+    let prefix = PathBuf::from(std::env::var_os("BM_TEST_POSTGRES").unwrap());
+    let version = std::env::var("BM_TEST_POSTGRES_VERSION").unwrap();
+    let fake = Fake::new();
+    let (scratch, log) = (fake.at("scratch"), fake.at("log"));
+    let test = |version: &str| {
+        let expect = SmokeExpect::version(version);
+        run(&prefix, Smoke::Postgres, &expect, &scratch, &log, &Cancel::default())
+    };
+    let smoke = test(&version).unwrap();
+    assert!(smoke.tps > 0.0 && !smoke.mapped.is_empty(), "{smoke:#?}");
+    let error = test("1.0").unwrap_err();
+    assert_eq!(error.headline(), "the server is of another version");
+    assert_eq!(fs::read_dir(&scratch).unwrap().count(), 0);
 }
 
 #[test]
