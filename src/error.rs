@@ -3,6 +3,7 @@
 //! Every module builds [`Error`]s; only `ui` prints them.
 
 use std::fmt;
+use std::io::ErrorKind;
 
 /// Process exit codes, documented in README.md. When several failures happen the worst wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -146,11 +147,12 @@ impl Error {
     /// (exit 3), anything else too, since bm cannot go on. `fs_err` errors already name the path.
     pub fn io(doing: impl Into<String>, e: &std::io::Error) -> Self {
         let error = Error::new(Exit::Host, doing.into()).caused_by(e);
-        match e.raw_os_error() {
-            Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => {
+        // Not `raw_os_error`: errors of `fs_err` are wrapped and keep only their kind.
+        match e.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
                 error.hint("free some space, or choose another place with `--root` or `BM_ROOT`")
             }
-            Some(libc::EACCES | libc::EPERM | libc::EROFS) => {
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
                 error.hint("choose a place you may write to with `--root` or `BM_ROOT`")
             }
             _ => error,

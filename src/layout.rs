@@ -52,14 +52,34 @@ impl Layout {
         self.state().join("previous").join(name.as_str())
     }
 
+    /// The journal record of one build name.
+    pub fn journal_record(&self, name: &BuildName) -> PathBuf {
+        self.journal().join(format!("{name}.json"))
+    }
+
+    /// A third place, for an exchange made of plain renames; no build name begins with a dot.
+    pub fn swap(&self, name: &BuildName) -> PathBuf {
+        self.state().join("previous").join(format!(".swap-{name}"))
+    }
+
     /// Kept trees of failed builds.
     pub fn failed(&self) -> PathBuf {
         self.state().join("failed")
     }
 
+    /// Old trees that hold something bm could not carry over; for the user to empty, never swept.
+    pub fn kept(&self) -> PathBuf {
+        self.state().join("kept")
+    }
+
     /// Append-only store of manifests.
     pub fn history(&self) -> PathBuf {
         self.state().join("history")
+    }
+
+    /// Trees on their way out. Below the work directories, whose names never begin with a dot.
+    pub fn trash(&self) -> PathBuf {
+        self.work_root().join(".trash")
     }
 
     /// Logs of builds in progress or failed: `<state>/logs/<name>/<step>.log`.
@@ -98,10 +118,30 @@ impl Layout {
         self.cache.join("apt")
     }
 
+    /// Locks of mirrors and downloads. Beside them, since several roots may share one cache.
+    pub fn cache_locks(&self) -> PathBuf {
+        self.cache.join("locks")
+    }
+
     /// Remembered tool hashes.
     pub fn tools(&self) -> PathBuf {
         self.cache.join("tools.json")
     }
+}
+
+/// `<prefix>/.bm`: what bm writes into a prefix.
+pub fn prefix_state(prefix: &Path) -> PathBuf {
+    prefix.join(".bm")
+}
+
+/// `<prefix>/.bm/manifest.json`, the commit point.
+pub fn manifest_file(prefix: &Path) -> PathBuf {
+    prefix_state(prefix).join("manifest.json")
+}
+
+/// `<prefix>/.bm/files.json`, the list of installed files.
+pub fn files_file(prefix: &Path) -> PathBuf {
+    prefix_state(prefix).join("files.json")
 }
 
 /// Paths inside the work directory of one build. The way from `build` to `src` is the same in every
