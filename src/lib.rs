@@ -3,5 +3,7 @@
 
 pub mod error;
 pub mod layout;
+pub mod library;
 pub mod model;
 pub mod process;
+pub mod schema;

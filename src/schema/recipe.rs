@@ -1,0 +1,419 @@
+//! A recipe file as it is written: the wire types of `recipes/<product>.toml`.
+//!
+//! Owns the shape of the file. `convert` turns it into the model, `check` judges what the parts of it
+//! say about each other.
+
+mod check;
+mod convert;
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::error::Error;
+use crate::model::recipe::Recipe;
+
+use super::at::At;
+use super::diagnostic::Source;
+use super::parse;
+use super::read::{Family, Packages, Reader, When};
+
+/// Reads a recipe; `has_patch` says whether a file below `patches/` exists.
+///
+/// # Errors
+/// Everything that is wrong in the file.
+pub fn recipe(source: &Source, has_patch: &dyn Fn(&str) -> bool) -> Result<Recipe, Vec<Error>> {
+    let (file, problems) = parse::<RecipeFile>(source);
+    let mut reader = Reader::new(source);
+    let recipe = file.and_then(|file| {
+        let recipe = convert::convert(&file, source, &mut reader);
+        check::check(&file, source, has_patch, &mut reader);
+        recipe
+    });
+    reader.finish(recipe, problems)
+}
+
+/// A recipe: `recipes/<product>.toml`.
+///
+/// Words of command lines, flags and values of variables may hold fields in braces: `{version}`,
+/// `{version.compact}`, `{version.series}`, `{version.tag}`, `{release}`, `{variant}`, `{toolchain}`,
+/// `{commit9}`, `{prefix}`, `{source}`, `{build}`, `{jobs}`. A list of conditional parts keeps its
+/// order: what stands later comes later on the command line.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct RecipeFile {
+    /// The product; also the name of the file.
+    product: At<String>,
+    /// One line about the product.
+    description: At<String>,
+    /// How it is configured and built.
+    build_system: BuildSystem,
+    /// How many leading numbers of a version make its series: 1 for Postgres (`16`), 2 for MySQL (`5.7`).
+    #[schemars(range(min = 1, max = 3))]
+    series_parts: At<u8>,
+    /// Templates of names.
+    names: NamesTable,
+    /// Where sources come from.
+    source: SourceTable,
+    /// Range of versions that are not listed but resolve by the tag's pattern.
+    unlisted: Option<At<String>>,
+    /// Releases with what pins them, one line each, in any order.
+    #[serde(default)]
+    versions: Vec<VersionRow>,
+    /// Arguments of configure; bm adds `--prefix`.
+    #[serde(default)]
+    configure: Vec<ArgsRow>,
+    /// Environment of every step.
+    #[serde(default)]
+    env: Vec<EnvRow>,
+    /// Flags of the product and of version ranges.
+    #[serde(default)]
+    flags: Vec<FlagsRow>,
+    /// make calls of the compile step.
+    compile: At<Vec<ArgsRow>>,
+    /// make calls of the install step; bm adds DESTDIR.
+    install: At<Vec<ArgsRow>>,
+    /// Building blocks of variants, in the order names spell them.
+    #[serde(default)]
+    atoms: Vec<AtomRow>,
+    /// Name of a variant to its atoms.
+    variants: BTreeMap<At<String>, At<Vec<At<String>>>>,
+    /// Another name of a variant to the variant.
+    #[serde(default)]
+    variant_aliases: BTreeMap<At<String>, At<String>>,
+    /// What every build claims, before its atoms speak.
+    #[serde(default)]
+    claims: ClaimsTable,
+    /// What the host needs.
+    #[serde(default)]
+    requires: Vec<RequireRow>,
+    /// Patches, in order.
+    #[serde(default)]
+    patches: Vec<PatchRow>,
+    /// Compilers that work.
+    #[serde(default)]
+    compilers: Vec<CompilerRow>,
+    /// What the audit must find.
+    #[serde(default)]
+    expect: Vec<ExpectRow>,
+    /// The smoke test.
+    smoke: Smoke,
+    /// argv below the prefix, for `smoke = "command"`.
+    #[serde(default)]
+    smoke_command: Vec<At<String>>,
+    /// Symptoms in logs and their remedies; the first that fits is shown.
+    #[serde(default)]
+    hints: Vec<HintRow>,
+    /// For benchmark drivers.
+    #[serde(default)]
+    driver: DriverTable,
+}
+
+/// How a product is configured and built.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+enum BuildSystem {
+    /// `configure`, make, DESTDIR.
+    Autoconf,
+}
+
+/// The smoke test.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+enum Smoke {
+    /// initdb, start, table, load, stop.
+    Postgres,
+    /// `smoke-command`, which must succeed.
+    Command,
+}
+
+/// Templates of names.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct NamesTable {
+    /// A release: `pg{version.compact}`.
+    release: At<String>,
+    /// A series: `pg{version.series}`.
+    series: At<String>,
+    /// A build: `{release}_{variant}{_toolchain}`.
+    build: At<String>,
+    /// A bare commit: `pg_git_{commit9}`.
+    git: At<String>,
+}
+
+/// Where sources come from; one kind is used per build.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct SourceTable {
+    /// A git repository.
+    git: Option<GitTable>,
+    /// Release archives.
+    tarball: Option<TarballTable>,
+    /// The distribution's pristine archive: one more place of the release archive.
+    distro: Option<DistroTable>,
+}
+
+/// A git repository.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct GitTable {
+    /// The product's own home.
+    url: At<String>,
+    /// Other places of the same commits.
+    #[serde(default)]
+    mirrors: Vec<At<String>>,
+    /// Tag of a release: `REL_{version.tag}`.
+    tag: At<String>,
+}
+
+/// Release archives.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct TarballTable {
+    /// Places of the same bytes, in the order they are tried.
+    urls: At<Vec<At<String>>>,
+}
+
+/// The distribution's source package.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct DistroTable {
+    /// Source package: `postgresql-{version.series}`.
+    package: At<String>,
+    /// Stands in names for the newest release the distribution really has: `pgdistro`.
+    alias: At<String>,
+}
+
+/// A release and what pins it: at least one of `commit` and `sha256`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct VersionRow {
+    /// The version, as the product writes it.
+    id: At<String>,
+    /// Full commit id.
+    commit: Option<At<String>>,
+    /// sha256 of the release archive.
+    sha256: Option<At<String>>,
+}
+
+/// Words of a command line.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct ArgsRow {
+    /// Where it holds; everywhere when absent.
+    when: Option<When>,
+    /// Why; shown by `bm show --explain`.
+    reason: Option<At<String>>,
+    /// The words.
+    args: At<Vec<At<String>>>,
+}
+
+/// Variables.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct EnvRow {
+    /// Where it holds; everywhere when absent.
+    when: Option<When>,
+    /// Why.
+    reason: Option<At<String>>,
+    /// Name to value.
+    set: BTreeMap<At<String>, At<String>>,
+}
+
+/// Flags.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct FlagsRow {
+    /// Where it holds; everywhere when absent.
+    when: Option<When>,
+    /// Why.
+    reason: Option<At<String>>,
+    /// For C.
+    #[serde(default)]
+    cflags: Vec<At<String>>,
+    /// For C++.
+    #[serde(default)]
+    cxxflags: Vec<At<String>>,
+    /// For linking.
+    #[serde(default)]
+    ldflags: Vec<At<String>>,
+}
+
+/// A building block of variants.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct AtomRow {
+    /// Its name, as build names spell it.
+    name: At<String>,
+    /// Atoms of one group exclude each other.
+    group: Option<At<String>>,
+    /// For C.
+    #[serde(default)]
+    cflags: Vec<At<String>>,
+    /// For C++.
+    #[serde(default)]
+    cxxflags: Vec<At<String>>,
+    /// For linking.
+    #[serde(default)]
+    ldflags: Vec<At<String>>,
+    /// Asks the toolchain for its own spelling of link-time optimisation.
+    #[serde(default)]
+    lto: bool,
+    /// What it claims; the audit proves it.
+    #[serde(default)]
+    claims: ClaimsTable,
+}
+
+/// What is claimed of the code; nothing where a key is absent.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+struct ClaimsTable {
+    /// Effective optimisation level of every unit.
+    optimisation: Option<Level>,
+    /// `native` or an architecture.
+    march: Option<At<String>>,
+    /// Link-time optimisation everywhere, or nowhere.
+    lto: Option<bool>,
+    /// Frame pointers kept.
+    frame_pointer: Option<bool>,
+}
+
+/// Optimisation level.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+enum Level {
+    #[serde(rename = "0")]
+    Zero,
+    #[serde(rename = "1")]
+    One,
+    #[serde(rename = "2")]
+    Two,
+    #[serde(rename = "3")]
+    Three,
+    #[serde(rename = "s")]
+    Size,
+}
+
+/// Something the host must have: exactly one of `program`, `header`, `pkg-config` and `perl-module`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RequireRow {
+    /// Where it holds; everywhere when absent.
+    when: Option<When>,
+    /// Why.
+    reason: Option<At<String>>,
+    /// A program on PATH.
+    program: Option<At<String>>,
+    /// A header the compiler finds.
+    header: Option<At<String>>,
+    /// A module pkg-config knows.
+    pkg_config: Option<At<String>>,
+    /// A Perl module.
+    perl_module: Option<At<String>>,
+    /// Packages that bring it.
+    #[serde(default)]
+    packages: Packages,
+}
+
+/// A patch.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct PatchRow {
+    /// Where it holds; everywhere when absent.
+    when: Option<When>,
+    /// Why.
+    reason: Option<At<String>>,
+    /// Path below `patches/`.
+    file: At<String>,
+    /// Leading path components to drop, 0 to 9.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 9))]
+    strip: Option<At<u8>>,
+}
+
+/// Compilers that work.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct CompilerRow {
+    /// Where it holds; everywhere when absent.
+    when: Option<When>,
+    /// Why.
+    reason: Option<At<String>>,
+    /// Family it speaks of.
+    family: Family,
+    /// Range of compiler versions that work.
+    works: At<String>,
+}
+
+/// What the audit must find.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct ExpectRow {
+    /// Where it holds; everywhere when absent.
+    when: Option<When>,
+    /// Why.
+    reason: Option<At<String>>,
+    /// Files below the prefix. Braces hold alternatives of which one must exist:
+    /// `{lib,lib/postgresql}/pgstattuple.so`.
+    #[serde(default)]
+    files: Vec<At<String>>,
+    /// Macros that must not be defined.
+    #[serde(default)]
+    undefined: Vec<UndefinedRow>,
+    /// Source files whose flags may differ from the claim.
+    #[serde(default)]
+    exempt: Vec<ExemptRow>,
+}
+
+/// A macro that must not be defined.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct UndefinedRow {
+    /// Header below the prefix; braces hold alternatives as in `files`.
+    header: At<String>,
+    /// The macro.
+    #[serde(rename = "macro")]
+    name: At<String>,
+}
+
+/// Units whose flags may differ.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct ExemptRow {
+    /// Glob over the unit's path: `*/pg_crc32c_armv8.c`.
+    unit: At<String>,
+    /// Why they differ.
+    reason: At<String>,
+}
+
+/// A symptom and its remedy.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct HintRow {
+    /// Plain text to find in a line of the failed step's log.
+    symptom: At<String>,
+    /// What to do.
+    remedy: At<String>,
+}
+
+/// For benchmark drivers.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+struct DriverTable {
+    /// How a data directory is made: `initdb`.
+    init: Option<String>,
+    /// Compiled-in socket; its directory for Postgres.
+    socket: Option<String>,
+    /// Default TCP port.
+    port: Option<u16>,
+    /// Engine as drivers spell it.
+    engine: Option<String>,
+    /// Server program below the prefix.
+    server: Option<At<String>>,
+    /// Client program below the prefix.
+    client: Option<At<String>>,
+    /// Client library below the prefix.
+    client_library: Option<At<String>>,
+    /// Extensions that are installed.
+    extensions: Vec<String>,
+}
