@@ -375,7 +375,11 @@ lto = { cflags = ["-flto"], cxxflags = ["-flto"], ldflags = ["-flto"] }
         let found: Vec<_> = errors.iter().map(Error::headline).collect();
         let want = ["my8034_rel", "pg160_o3_nativ", "pg160_lto_o3", "pg160_o3_gcc99"];
         assert_eq!(found, want.map(|w| format!("unknown build `{w}` in set `mine`")));
-        assert_eq!(errors[1].hint_text(), Some("did you mean `pg160_o3_native`?"));
+        assert!(
+            errors[1]
+                .hint_text()
+                .is_some_and(|h| h.starts_with("did you mean `pg160_o3_native`, "))
+        );
     }
 
     #[test]

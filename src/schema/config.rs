@@ -93,9 +93,9 @@ pub struct Config {
 pub fn config(text: &str, file: &str, paint: Paint) -> Result<Config, Vec<Error>> {
     let source = Source::new(Kind::Config, file, text, paint);
     let (wire, problems) = parse::<ConfigFile>(&source);
-    let mut reader = Reader::new(&source);
+    let mut reader = Reader::new(&source, problems);
     let config = wire.map(|wire| convert(&wire, &mut reader));
-    reader.finish(config, problems)
+    reader.finish(config)
 }
 
 fn convert(file: &ConfigFile, reader: &mut Reader<'_>) -> Config {

@@ -219,18 +219,19 @@ const SUGGESTIONS: usize = 3;
 
 /// The candidates a mistyped word may have meant, nearest first, at most three.
 ///
-/// A third of the word may be wrong, counting a swap of two neighbours once; longer words that begin
-/// alike count too (`native` for `native_lto`).
+/// A third of the word may be wrong, a swap of two neighbours counting once, but never all of it. Words
+/// that begin alike may differ more (`smoke-cmd` for `smoke-command`).
 pub fn suggest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-    let allowed = (word.chars().count() / 3).max(1);
+    let length = word.chars().count();
+    let allowed = (length / 3).max(1).min(length.saturating_sub(1));
     let mut near: Vec<(usize, f64, &str)> = candidates
         .into_iter()
         .filter(|c| *c != word)
-        .filter_map(|candidate| {
+        .map(|candidate| {
             let distance = strsim::damerau_levenshtein(word, candidate);
-            let likeness = strsim::jaro_winkler(word, candidate);
-            (distance <= allowed || likeness > 0.93).then_some((distance, -likeness, candidate))
+            (distance, -strsim::jaro_winkler(word, candidate), candidate)
         })
+        .filter(|(distance, unlikeness, _)| *distance <= allowed || *unlikeness < -0.9)
         .collect();
     near.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(b.2)));
     near.dedup_by_key(|n| n.2);
@@ -263,11 +264,17 @@ mod tests {
         let keys = ["cflags", "cxxflags", "ldflags", "args", "native", "native_lto"];
         let check = |word: &str, want: &[&str]| assert_eq!(suggest(word, keys), want, "{word}");
         check("cflag", &["cflags"]);
-        check("clfags", &["cflags", "ldflags"]);
+        check("clfags", &["cflags"]);
         check("agrs", &["args"]);
         check("nativ", &["native"]);
         check("zzzz", &[]);
         check("x", &[]);
+        assert_eq!(
+            suggest("smoke-cmd", ["smoke", "smoke-command", "names"]),
+            ["smoke-command", "smoke"]
+        );
+        assert_eq!(suggest("x", ["y"]), Vec::<&str>::new());
+        assert_eq!(suggest("o4", ["o2", "o3", "lto"]), ["o2", "o3"]);
         check("", &[]);
     }
 

@@ -106,3 +106,34 @@ fn parse<W: JsonSchema + DeserializeOwned>(source: &Source) -> (Option<W>, Vec<P
 fn syntax_problem(e: &toml::de::Error) -> Problem {
     Problem::new(e.span().unwrap_or(0..0), "syntax error", e.message())
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_a_schema_that_refuses_unknown_keys_and_knows_no_null() {
+        for kind in ["recipe", "toolchain", "set", "config"] {
+            let schema = json_schema(kind).unwrap();
+            assert_eq!(schema["additionalProperties"], false, "{kind}");
+            assert!(!schema.to_string().contains("null"), "{kind}: {schema:#}");
+            for (name, inner) in schema["$defs"].as_object().into_iter().flatten() {
+                assert!(
+                    inner.get("type").is_none_or(|t| t != "object") || inner["additionalProperties"] == false,
+                    "{name}"
+                );
+            }
+        }
+        assert!(json_schema("manifest").is_none());
+    }
+
+    #[test]
+    fn a_schema_describes_values_without_their_place() {
+        let schema = json_schema("recipe").unwrap();
+        assert_eq!(schema["properties"]["product"]["type"], "string");
+        assert_eq!(schema["properties"]["driver"]["$ref"], "#/$defs/DriverTable");
+        assert_eq!(schema["$defs"]["VersionRow"]["required"], serde_json::json!(["id"]));
+        assert!(schema["properties"]["versions"]["description"].is_string());
+    }
+}

@@ -138,23 +138,32 @@ pub struct FlagLists<'a> {
 pub struct Reader<'s> {
     source: &'s Source,
     problems: Vec<Problem>,
+    /// Whether something of the file is missing because it was wrong.
+    partial: bool,
 }
 
 impl<'s> Reader<'s> {
-    pub fn new(source: &'s Source) -> Self {
+    /// `earlier` is what was found wrong before; such parts of the file are not there any more.
+    pub fn new(source: &'s Source, earlier: Vec<Problem>) -> Self {
         Reader {
             source,
-            problems: Vec::new(),
+            partial: !earlier.is_empty(),
+            problems: earlier,
         }
     }
 
     /// The value, if nothing was wrong with it or before it.
-    pub fn finish<T>(self, value: Option<T>, earlier: Vec<Problem>) -> Result<T, Vec<Error>> {
-        let mut problems = earlier;
-        problems.extend(self.problems);
+    pub fn finish<T>(self, value: Option<T>) -> Result<T, Vec<Error>> {
         match value {
-            Some(value) if problems.is_empty() => Ok(value),
-            _ => Err(self.source.errors(problems)),
+            Some(value) if self.problems.is_empty() => Ok(value),
+            _ => Err(self.source.errors(self.problems)),
+        }
+    }
+
+    /// A problem that may only be there because a wrong part was left out: said when the file is whole.
+    pub fn report_if_whole(&mut self, problem: Problem) {
+        if !self.partial {
+            self.report(problem);
         }
     }
 

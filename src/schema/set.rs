@@ -40,9 +40,9 @@ pub struct Unknown {
 /// Everything that is wrong in the file.
 pub fn set(source: &Source, known: &dyn Fn(&str) -> Result<(), Unknown>) -> Result<Set, Vec<Error>> {
     let (file, problems) = parse::<SetFile>(source);
-    let mut reader = Reader::new(source);
+    let mut reader = Reader::new(source, problems);
     let set = file.and_then(|file| convert(&file, source, &mut reader, known));
-    reader.finish(set, problems)
+    reader.finish(set)
 }
 
 fn convert(

@@ -80,9 +80,9 @@ struct LtoTable {
 /// Everything that is wrong in the file.
 pub fn toolchain(source: &Source) -> Result<Toolchain, Vec<Error>> {
     let (file, problems) = parse::<ToolchainFile>(source);
-    let mut reader = Reader::new(source);
+    let mut reader = Reader::new(source, problems);
     let toolchain = file.and_then(|file| convert(&file, source, &mut reader));
-    reader.finish(toolchain, problems)
+    reader.finish(toolchain)
 }
 
 fn convert(file: &ToolchainFile, source: &Source, reader: &mut Reader<'_>) -> Option<Toolchain> {

@@ -10,7 +10,10 @@ use serde_json::{Map, Value};
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-use super::diagnostic::{Problem, did_you_mean, quoted};
+use super::diagnostic::{Problem, did_you_mean, quoted, suggest};
+
+/// More keys than this are not listed in a hint.
+const FEW: usize = 10;
 
 /// Whether keys the schema wants may be absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,50 +62,58 @@ impl<'s> Walk<'s> {
     fn table(&mut self, table: &mut DeTable<'_>, at: Range<usize>, schema: &'s Value, path: &str) {
         let schema = self.follow(schema);
         let known = schema.get("properties").and_then(Value::as_object);
-        if self.missing == Missing::Report {
-            self.report_missing(table, at, schema, path);
-        }
+        let absent = self.absent(table, schema);
+        let mut meant = Vec::new();
         for (key, mut value) in std::mem::replace(table, DeTable::new()) {
             let name = key.get_ref().as_ref();
             let inner = known
                 .and_then(|known| known.get(name))
                 .or_else(|| schema.get("additionalProperties").filter(|s| s.is_object()));
             let Some(inner) = inner else {
-                self.report_unknown(name, key.span(), known, path);
+                let keys: Vec<&str> = known.into_iter().flat_map(Map::keys).map(String::as_str).collect();
+                meant.extend(suggest(name, keys.iter().copied()));
+                self.report_unknown(name, key.span(), &keys, path);
                 continue;
             };
             if self.value(&mut value, self.follow(inner), &join(path, name)) == Verdict::Keep {
                 table.insert(key, value);
             }
         }
-    }
-
-    fn report_missing(&mut self, table: &DeTable<'_>, at: Range<usize>, schema: &Value, path: &str) {
-        let required = schema.get("required").and_then(Value::as_array);
-        for key in required.into_iter().flatten().filter_map(Value::as_str) {
-            if !table.contains_key(key) {
-                let label = if path.is_empty() {
-                    format!("`{key}` is missing from the file")
-                } else {
-                    format!("`{key}` is missing here")
-                };
-                self.problems.push(Problem::new(
-                    at.clone(),
-                    format!("missing key `{}`", join(path, key)),
-                    label,
-                ));
-            }
+        // A key that was only mistyped is not missing too.
+        for key in absent.into_iter().filter(|key| !meant.contains(key)) {
+            self.report_missing(key, at.clone(), path);
         }
     }
 
-    fn report_unknown(&mut self, name: &str, span: Range<usize>, known: Option<&Map<String, Value>>, path: &str) {
+    /// Keys the schema wants and the table has not, not even wrongly.
+    fn absent(&self, table: &DeTable<'_>, schema: &'s Value) -> Vec<&'s str> {
+        if self.missing == Missing::Allow {
+            return vec![];
+        }
+        let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
+        required
+            .filter_map(Value::as_str)
+            .filter(|key| !table.contains_key(*key))
+            .collect()
+    }
+
+    fn report_missing(&mut self, key: &str, at: Range<usize>, path: &str) {
+        let place = if path.is_empty() { "from the file" } else { "here" };
+        let what = format!("missing key `{}`", join(path, key));
+        self.problems
+            .push(Problem::new(at, what, format!("`{key}` is missing {place}")));
+    }
+
+    fn report_unknown(&mut self, name: &str, span: Range<usize>, known: &[&str], path: &str) {
         let label = if path.is_empty() {
             "not a key at the top of the file".to_owned()
         } else {
             format!("not a key of `{path}`")
         };
-        let keys = || known.into_iter().flat_map(Map::keys).map(String::as_str);
-        let hint = did_you_mean(name, keys()).unwrap_or_else(|| format!("keys known here: {}", quoted(keys(), "and")));
+        let hint = did_you_mean(name, known.iter().copied()).or_else(|| {
+            let few = known.len() <= FEW;
+            few.then(|| format!("keys known here: {}", quoted(known.iter().copied(), "and")))
+        });
         self.problems
             .push(Problem::new(span, format!("unknown key `{name}`"), label).hint(hint));
     }
@@ -250,14 +261,13 @@ mod tests {
             nmae = "x"
             port = 70000
             kind = "gti"
-            rows = [{ id = 1 }, { idd = "a" }, 7]
+            rows = [{ id = 1 }, { idd = "a" }, {}, 7]
             [words]
             a = "b"
             c = ["d", true]
         "#;
         let found = found(text, Missing::Report).join("\n");
         for part in [
-            "missing key `name`",
             "unknown key `nmae`",
             "did you mean `name`?",
             "bad number for `port`",
@@ -274,12 +284,17 @@ mod tests {
         ] {
             assert!(found.contains(part), "{part} not in\n{found}");
         }
-        assert_eq!(found.lines().count(), 10, "{found}");
+        assert_eq!(found.lines().count(), 9, "{found}");
     }
 
     #[test]
     fn what_is_missing_after_a_syntax_error_is_not_reported() {
         assert!(found("port = 1", Missing::Allow).is_empty());
         assert_eq!(found("port = 1", Missing::Report).len(), 1);
+        assert_eq!(
+            found("port = 1\nnmae = \"x\"", Missing::Report).len(),
+            1,
+            "mistyped is not missing too"
+        );
     }
 }

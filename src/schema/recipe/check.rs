@@ -40,14 +40,15 @@ fn sources(file: &RecipeFile, reader: &mut Reader<'_>) {
     let span = file.product.span();
     if file.source.git.is_none() && file.source.tarball.is_none() {
         let label = "expected `[source.git]`, `[source.tarball]` or both";
-        reader.problem(span.clone(), "no source", label);
+        reader.report_if_whole(Problem::new(span.clone(), "no source", label));
     }
     if file.versions.is_empty() && file.unlisted.is_none() {
-        reader.problem(span, "no versions", "expected `versions`, `unlisted` or both");
+        let label = "expected `versions`, `unlisted` or both";
+        reader.report_if_whole(Problem::new(span, "no versions", label));
     }
     if let (Some(unlisted), None) = (&file.unlisted, &file.source.git) {
         let label = "a version that is not listed can only come from git";
-        reader.problem(unlisted.span(), "no git source", label);
+        reader.report_if_whole(Problem::new(unlisted.span(), "no git source", label));
     }
     for row in &file.versions {
         let homeless = [
@@ -93,7 +94,7 @@ fn versions(file: &RecipeFile, reader: &mut Reader<'_>) {
         }
         if let Some((other, first)) = names.insert(name.clone(), (id.clone(), span.clone())) {
             let what = format!("versions `{other}` and `{id}` are both named `{name}`");
-            reader.report(Problem::new(span, what, "this one").other(first, "and this one"));
+            reader.report(Problem::new(span, what, "and this one").other(first, "this one"));
         }
     }
     for (name, (id, span)) in names {
@@ -234,11 +235,11 @@ fn smoke(file: &RecipeFile, reader: &mut Reader<'_>) {
     match (file.smoke, file.smoke_command.as_slice()) {
         (Smoke::Command, []) => {
             let label = "`smoke = \"command\"` needs a `smoke-command`";
-            reader.problem(file.product.span(), "no smoke command", label);
+            reader.report_if_whole(Problem::new(file.product.span(), "no smoke command", label));
         }
         (Smoke::Postgres, [first, ..]) => {
             let label = "only `smoke = \"command\"` runs it";
-            reader.problem(first.span(), "smoke command that nothing runs", label);
+            reader.report_if_whole(Problem::new(first.span(), "smoke command that nothing runs", label));
         }
         (Smoke::Command, [program, ..]) => reader.inside(program, "the prefix"),
         (Smoke::Postgres, []) => {}

@@ -9,7 +9,7 @@ use crate::model::recipe::{
 };
 
 use super::super::at::At;
-use super::super::diagnostic::Source;
+use super::super::diagnostic::{Problem, Source};
 use super::super::read::{FlagLists, Reader, VERSION_FIELDS, When};
 use super::{
     ArgsRow, AtomRow, ClaimsTable, CompilerRow, DriverTable, EnvRow, ExpectRow, FlagsRow, HintRow, Level, NamesTable,
@@ -144,8 +144,8 @@ fn check_url(url: &At<String>, reader: &mut Reader<'_>) {
 
 fn pinned(row: &VersionRow, reader: &mut Reader<'_>) -> Option<PinnedVersion> {
     if row.commit.is_none() && row.sha256.is_none() {
-        let label = "expected `commit`, `sha256` or both";
-        reader.problem(row.id.span(), format!("version `{}` is not pinned", *row.id), label);
+        let what = format!("version `{}` is not pinned", *row.id);
+        reader.report_if_whole(Problem::new(row.id.span(), what, "expected `commit`, `sha256` or both"));
     }
     let commit = reader.hex(row.commit.as_ref(), 40, "commit");
     let sha256 = reader.hex(row.sha256.as_ref(), 64, "sha256");
@@ -258,7 +258,7 @@ fn requirement(row: &RequireRow, reader: &mut Reader<'_>) -> Option<Conditional<
             .or_else(|| row.packages.keys().next().map(At::span))
             .unwrap_or(0..0);
         let label = "expected exactly one of `program`, `header`, `pkg-config` and `perl-module`";
-        reader.problem(span, "unclear requirement", label);
+        reader.report_if_whole(Problem::new(span, "unclear requirement", label));
         return None;
     };
     let requirement = Requirement {
