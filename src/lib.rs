@@ -5,3 +5,4 @@ pub mod error;
 pub mod layout;
 pub mod model;
 pub mod process;
+pub mod source;
