@@ -1,0 +1,280 @@
+//! Getting sources: git mirrors and checkouts, release archives, the distribution's pristine
+//! archives, patches, and the lockfile that remembers what was resolved.
+//!
+//! Owns everything between a URL and a source tree. Knows no recipe, no plan and no build: it is told
+//! places and pins, and answers with bytes that match the pins, or with an error that names every
+//! place tried. Only this module reaches the network.
+
+pub mod archive;
+pub mod checkout;
+pub mod distro;
+pub mod git;
+pub mod lockfile;
+pub mod mirror;
+pub mod patch;
+pub mod tarball;
+mod tree;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fs_err as fs;
+use sha2::{Digest, Sha256};
+
+pub use mirror::MirrorMap;
+
+use crate::error::{Error, Exit, IoContext, Result};
+
+/// Longest a single fetching child may take.
+const CHILD_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
+
+/// How this run may reach sources.
+#[derive(Debug, Clone, Default)]
+pub struct Net {
+    /// Nothing but caches and local directories.
+    pub offline: bool,
+    /// Places to try before the original ones.
+    pub mirrors: MirrorMap,
+    /// The complete environment of fetching children (PATH, HOME, proxies, certificates, `SSH_AUTH_SOCK`).
+    pub env: BTreeMap<String, String>,
+}
+
+/// Log of a fetch step: what was asked of whom, and what the children said.
+#[derive(Debug, Clone, Default)]
+pub struct Log(Option<PathBuf>);
+
+impl Log {
+    /// Appends to `path`, which is created when the first line comes.
+    pub fn to(path: impl Into<PathBuf>) -> Self {
+        Log(Some(path.into()))
+    }
+
+    /// Keeps nothing.
+    pub fn none() -> Self {
+        Log(None)
+    }
+
+    /// Appends one line. A log that cannot be written never fails a fetch: the fetch itself will
+    /// meet the same full disk and report it with its own context.
+    pub fn line(&self, text: impl AsRef<str>) {
+        let Some(path) = &self.0 else { return };
+        let file = fs::OpenOptions::new().create(true).append(true).open(path);
+        if let Ok(mut file) = file {
+            let _ = file.write_all(format!("{}\n", text.as_ref().trim_end()).as_bytes());
+        }
+    }
+}
+
+/// How a child ended and what it said.
+#[derive(Debug)]
+struct Ran {
+    ok: bool,
+    status: String,
+    stdout: Vec<u8>,
+    stderr: String,
+}
+
+impl Ran {
+    /// The last telling lines of what the child said, for an error.
+    fn complaint(&self) -> String {
+        let lines: Vec<&str> = self.stderr.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+        let telling: Vec<&str> = lines
+            .iter()
+            .copied()
+            .filter(|l| ["fatal:", "error:", "E:", "remote:"].iter().any(|p| l.starts_with(p)))
+            .collect();
+        let chosen = if telling.is_empty() { lines } else { telling };
+        match chosen.len() {
+            0 => self.status.clone(),
+            n => chosen[n.saturating_sub(3)..].join("; "),
+        }
+    }
+}
+
+/// The one place of `source` that starts a program. The environment is complete, stdin is `stdin`.
+fn start(argv: &[String], env: &BTreeMap<String, String>, dir: &Path, stdin: &[u8], log: &Log) -> Result<Ran> {
+    log.line(format!("+ {}", shown(argv)));
+    let ran = child(argv, env, dir, stdin)?;
+    log.line(&ran.stderr);
+    if !ran.ok {
+        log.line(format!("= {}", ran.status));
+    }
+    Ok(ran)
+}
+
+/// An argv as it goes to a log: quoted for a shell, without user names in URLs.
+fn shown(argv: &[String]) -> String {
+    let words: Vec<String> = argv.iter().map(|w| mirror::public_url(w)).collect();
+    shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "))
+}
+
+fn child(argv: &[String], env: &BTreeMap<String, String>, dir: &Path, stdin: &[u8]) -> Result<Ran> {
+    use std::process::{Command, Stdio};
+    let missing = |e: &std::io::Error| {
+        Error::new(Exit::Host, format!("cannot start `{}`", argv[0]))
+            .caused_by(e)
+            .hint("install it, or see what this host lacks with `bm doctor`")
+    };
+    let mut child = Command::new(&argv[0])
+        .args(&argv[1..])
+        .env_clear()
+        .envs(env)
+        .current_dir(dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| missing(&e))?;
+    let mut pipe = child.stdin.take().expect("stdin was asked for as a pipe");
+    let text = stdin.to_vec();
+    let writer = std::thread::spawn(move || {
+        let _ = pipe.write_all(&text);
+    });
+    let out = child
+        .wait_with_output()
+        .doing(|| format!("cannot read the output of `{}`", argv[0]))?;
+    let _ = writer.join();
+    Ok(Ran {
+        ok: out.status.success(),
+        status: out.status.to_string(),
+        stdout: out.stdout,
+        stderr: String::from_utf8_lossy(&out.stderr).into_owned(),
+    })
+}
+
+/// Holds `path` as a lock until the value is dropped; waits for another holder. The file stays.
+fn lock(path: &Path) -> Result<fs::File> {
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir).doing(|| "cannot create the cache".into())?;
+    }
+    let file = fs::OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)
+        .doing(|| "cannot open a lock file".into())?;
+    file.file()
+        .lock()
+        .doing(|| format!("cannot lock `{}`", path.display()))?;
+    Ok(file)
+}
+
+/// Lower-case hex.
+fn hex(bytes: impl AsRef<[u8]>) -> String {
+    bytes.as_ref().iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// sha256 of bytes, lower-case hex.
+fn sha256(bytes: impl AsRef<[u8]>) -> String {
+    hex(Sha256::digest(bytes.as_ref()))
+}
+
+/// Makes the entries of `dir` durable.
+fn sync_dir(dir: &Path) -> Result<()> {
+    fs::File::open(dir)
+        .and_then(|d| d.sync_all())
+        .doing(|| "cannot make a file durable".into())
+}
+
+/// Writes a small file so that a crash leaves the old text or the new one.
+fn write_atomically(path: &Path, text: &[u8]) -> Result<()> {
+    let doing = || format!("cannot write `{}`", path.display());
+    let dir = path.parent().expect("files of the store have a parent directory");
+    fs::create_dir_all(dir).doing(doing)?;
+    let mut temp = tempfile::Builder::new()
+        .prefix(".new-")
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
+        .tempfile_in(dir)
+        .doing(doing)?;
+    temp.write_all(text).doing(doing)?;
+    temp.as_file().sync_all().doing(doing)?;
+    temp.persist(path).map_err(|e| e.error).doing(doing)?;
+    sync_dir(dir)
+}
+
+/// An error that lists each place tried with its failure.
+fn all_failed(headline: String, failures: &[(String, String)]) -> Error {
+    failures
+        .iter()
+        .fold(Error::new(Exit::Source, headline), |e, (place, why)| {
+            e.detail("tried", format!("{place}: {why}"))
+        })
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    //! What the tests of `source` share.
+
+    use super::Net;
+
+    /// Offline, with the test's own PATH only.
+    pub fn net() -> Net {
+        let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/bin:/bin".into());
+        Net {
+            offline: true,
+            env: [("PATH".into(), path), ("LC_ALL".into(), "C".into())].into(),
+            ..Net::default()
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_gets_only_its_environment_and_its_stdin() {
+        let mut env = testing::net().env;
+        env.insert("WORD".into(), "x".into());
+        let argv = [
+            "sh",
+            "-c",
+            "cat; env | grep -c -E '^(WORD|HOME|USER)='; echo oops >&2; exit 3",
+        ]
+        .map(String::from);
+        let temp = tempfile::tempdir().unwrap();
+        let log = temp.path().join("log");
+        let ran = start(&argv, &env, temp.path(), b"in\n", &Log::to(&log)).unwrap();
+        assert!(!ran.ok);
+        assert_eq!(ran.stdout, b"in\n1\n");
+        assert_eq!(ran.complaint(), "oops");
+        let logged = fs::read_to_string(&log).unwrap();
+        assert!(
+            logged.starts_with("+ sh -c ") && logged.contains("\noops\n"),
+            "{logged}"
+        );
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_the_hosts_fault() {
+        let error = start(
+            &["/no/such/program".into()],
+            &BTreeMap::new(),
+            Path::new("/"),
+            b"",
+            &Log::none(),
+        )
+        .unwrap_err();
+        assert_eq!(error.exit(), Exit::Host);
+        assert!(error.headline().contains("`/no/such/program`"), "{error}");
+    }
+
+    #[test]
+    fn complaints_prefer_lines_that_say_error() {
+        let ran = Ran {
+            ok: false,
+            status: "exit status: 128".into(),
+            stdout: vec![],
+            stderr: "Cloning\nfatal: not found\nbye\n".into(),
+        };
+        assert_eq!(ran.complaint(), "fatal: not found");
+        let silent = Ran {
+            stderr: String::new(),
+            ..ran
+        };
+        assert_eq!(silent.complaint(), "exit status: 128");
+    }
+}
