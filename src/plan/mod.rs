@@ -121,6 +121,8 @@ pub struct SourcePlan {
     pub kind: SourceKind,
     /// Places of the same bytes or commit, the product's home first.
     pub urls: Vec<String>,
+    /// Whether `reference` is a tag of the product's own pattern, which must agree with the commit where it is seen.
+    pub is_tag: bool,
     /// Tag, branch or revision (git), file name (tarball), directory (local).
     pub reference: String,
     /// Full commit, when known.

@@ -82,6 +82,12 @@ pub struct RecipeFile {
     /// Another name of a variant to the variant.
     #[serde(default)]
     variant_aliases: BTreeMap<At<String>, At<String>>,
+    /// Flags the build system picks by itself when it is given none; spelled out wherever flags without
+    /// an optimisation level are given.
+    #[serde(default)]
+    implied: ImpliedTable,
+    /// Where a tree that no release names says its version.
+    version_from: Option<VersionFromTable>,
     /// What every build claims, before its atoms speak.
     #[serde(default)]
     claims: ClaimsTable,
@@ -263,6 +269,28 @@ struct AtomRow {
     /// What it claims; the audit proves it.
     #[serde(default)]
     claims: ClaimsTable,
+}
+
+/// Flags that go without saying.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+struct ImpliedTable {
+    /// For C.
+    cflags: Vec<At<String>>,
+    /// For C++.
+    cxxflags: Vec<At<String>>,
+}
+
+/// The text between two others in a file of the source tree.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct VersionFromTable {
+    /// File below the tree.
+    file: At<String>,
+    /// Text before the version.
+    before: At<String>,
+    /// Text after it.
+    after: At<String>,
 }
 
 /// What is claimed of the code; nothing where a key is absent.

@@ -9,6 +9,7 @@ pub mod archive;
 pub mod checkout;
 pub mod distro;
 pub mod git;
+pub mod local;
 pub mod lockfile;
 pub mod mirror;
 pub mod patch;

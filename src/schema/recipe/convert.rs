@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::model::recipe::{
     Atom, BuildSystem, Claims, CompilerLimit, Conditional, DistroSource, Driver, Expect, Flags, GitSource, Hint,
     MakeCall, Names, Need, PatchSpec, PinnedVersion, Recipe, Requirement, Smoke, Sources, TarballSource, VariantSpec,
-    Word,
+    VersionFrom, Word,
 };
 
 use super::super::at::At;
@@ -39,6 +39,16 @@ pub(super) fn convert(file: &RecipeFile, source: &Source, reader: &mut Reader<'_
         compile: each(&file.compile, reader),
         install: each(&file.install, reader),
         atoms: file.atoms.iter().map(|row| atom(row, reader)).collect(),
+        implied: reader.flags(&FlagLists {
+            cflags: &file.implied.cflags,
+            cxxflags: &file.implied.cxxflags,
+            ldflags: &[],
+        }),
+        version_from: file.version_from.as_ref().map(|from| VersionFrom {
+            file: (*from.file).clone(),
+            before: (*from.before).clone(),
+            after: (*from.after).clone(),
+        }),
         variants: variants(file, reader),
         variant_aliases: aliases(file, reader),
         claims: claims(&file.claims),

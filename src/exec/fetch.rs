@@ -1,0 +1,106 @@
+//! From a planned source to a source tree: the mirror, the download, the directory.
+
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+
+use crate::error::{Error, Exit, IoContext as _, Result};
+use crate::model::recipe::SourceKind;
+use crate::plan::{BuildPlan, SourcePlan};
+use crate::source::git::{self, GitPlaces, Want};
+use crate::source::tarball::{self, Place};
+use crate::source::{archive, checkout, distro, local, Log};
+
+use super::Runner;
+
+/// A source that is here.
+#[derive(Debug)]
+pub struct Fetched {
+    /// Repository, archive or directory.
+    path: PathBuf,
+    /// Full commit (git).
+    commit: Option<String>,
+    /// Where the bytes came from.
+    pub obtained_from: String,
+    /// Commit or archive time, seconds since the epoch.
+    pub time: u64,
+}
+
+/// Makes the source of a build present, checked against its pin.
+///
+/// # Errors
+/// Exit 4 when it is not what the pin says or cannot be had.
+pub fn fetch(runner: &Runner<'_>, plan: &BuildPlan, log: &Path) -> Result<Fetched> {
+    let log = Log::to(log);
+    match plan.source.kind {
+        SourceKind::Git => {
+            let found = git_source(runner, &plan.source, &log)?;
+            Ok(Fetched { path: found.repository, commit: Some(found.commit), obtained_from: found.obtained_from, time: found.time })
+        }
+        SourceKind::Tarball => {
+            let got = archive_source(runner, &plan.source, &log)?;
+            Ok(Fetched { path: got.path, commit: None, obtained_from: got.obtained_from, time: 0 })
+        }
+        SourceKind::Local => Ok(Fetched {
+            path: PathBuf::from(&plan.source.reference),
+            commit: None,
+            obtained_from: "local tree".to_owned(),
+            time: local::newest(Path::new(&plan.source.reference))?,
+        }),
+    }
+}
+
+/// The commit of a git source, in its mirror. Also locks nothing: that is `resolve`'s.
+pub fn git_source(runner: &Runner<'_>, source: &SourcePlan, log: &Log) -> Result<git::Found> {
+    let places = GitPlaces { urls: source.urls.clone() };
+    let want = match &source.commit {
+        Some(commit) => Want { tag: source.is_tag.then(|| source.reference.clone()), commit: Some(commit.clone()), rev: None },
+        None if source.is_tag => Want { tag: Some(source.reference.clone()), commit: None, rev: None },
+        None => Want { tag: None, commit: None, rev: Some(source.reference.clone()) },
+    };
+    git::ensure(&runner.ctx.layout.mirrors(), &places, &want, &runner.net, log)
+}
+
+/// The archive of a tarball source, in the downloads. The distribution's pool is one more place of
+/// the same bytes, and the first one when the checksum is its own.
+pub fn archive_source(runner: &Runner<'_>, source: &SourcePlan, log: &Log) -> Result<tarball::Got> {
+    let pool = source.distro_package.as_ref().map(|package| distro::Orig::new(runner.ctx.layout.apt(), package.clone(), runner.net.clone()));
+    let mut places: Vec<Place<'_>> = source.urls.iter().cloned().map(Place::Url).collect();
+    if let Some(pool) = &pool {
+        let at = if source.pinned_by == "lockfile" { 0 } else { places.len() };
+        places.insert(at, Place::Pool(pool));
+    }
+    tarball::ensure(&runner.ctx.layout.downloads(), source.sha256.as_deref(), &places, &runner.net, log)
+}
+
+impl Fetched {
+    /// Writes the source tree into `dest`, which must be an empty directory; gives its time.
+    ///
+    /// # Errors
+    /// Exit 4 when the tree cannot be what it should be.
+    pub fn unpack(&mut self, plan: &BuildPlan, dest: &Path) -> Result<()> {
+        match plan.source.kind {
+            SourceKind::Git => {
+                let commit = self.commit.as_deref().expect("a git source was fetched with its commit");
+                checkout::checkout(&self.path, commit, dest)?;
+            }
+            SourceKind::Tarball => self.time = archive::unpack(&self.path, dest, 1)?.newest,
+            SourceKind::Local => {
+                let sha256 = local::copy(&self.path, dest)?;
+                if plan.source.sha256.as_ref() != Some(&sha256) {
+                    return Err(Error::new(Exit::Source, format!("`{}` changed while it was copied", self.path.display()))
+                        .hint("build from a copy that nothing writes to"));
+                }
+            }
+        }
+        // A tree with generated headers in it shadows those of a build directory beside it.
+        for litter in ["config.status", "CMakeCache.txt"] {
+            if dest.join(litter).exists() {
+                return Err(Error::new(Exit::Source, format!("the source of `{}` was configured in place: it holds `{litter}`", plan.name))
+                    .detail("source", self.path.display())
+                    .hint("give a clean tree (`make distclean` or `git clean -xdf`)"));
+            }
+        }
+        fs::create_dir_all(dest).doing(|| "cannot use the source directory".to_owned())
+    }
+}
