@@ -5,6 +5,7 @@
 //! places and pins, and answers with bytes that match the pins, or with an error that names every
 //! place tried. Only this module reaches the network.
 
+pub mod apt_sources;
 pub mod archive;
 pub mod checkout;
 pub mod distro;

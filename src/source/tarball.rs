@@ -138,8 +138,7 @@ struct Failures {
 
 impl Failures {
     fn into_error(self, name: &str, wanted: Option<&str>, net: &Net) -> Error {
-        let expected = wanted.unwrap_or("(not pinned)");
-        if let Some((place, got)) = self.mismatch {
+        if let (Some(expected), Some((place, got))) = (wanted, self.mismatch) {
             let error = Error::new(Exit::Source, format!("checksum mismatch of `{name}`"))
                 .detail("expected", expected)
                 .detail("got", got)
@@ -154,7 +153,7 @@ impl Failures {
         } else {
             format!("cannot fetch `{name}`")
         };
-        let error = all_failed(headline, &self.tried).detail("sha256", expected);
+        let error = all_failed(headline, &self.tried).detail("sha256", wanted.unwrap_or("not pinned"));
         if net.offline {
             return error.hint("fetch it once without `--offline`, or name a directory that has it with BM_MIRROR");
         }
@@ -233,7 +232,9 @@ impl Fetch<'_> {
         };
         self.log.line(format!("= {label}: {why}"));
         failures.tried.push((label.to_owned(), why));
-        failures.mismatch.get_or_insert((label.to_owned(), got));
+        if self.wanted.is_some() {
+            failures.mismatch.get_or_insert((label.to_owned(), got));
+        }
         Ok(None)
     }
 
