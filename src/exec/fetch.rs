@@ -6,10 +6,12 @@ use fs_err as fs;
 
 use crate::error::{Error, Exit, IoContext as _, Result};
 use crate::model::recipe::SourceKind;
+use crate::model::version::Version;
 use crate::plan::{BuildPlan, SourcePlan};
 use crate::source::git::{self, GitPlaces, Want};
 use crate::source::tarball::{self, Place};
-use crate::source::{archive, checkout, distro, local, Log};
+use crate::source::distro::{Distro, DistroPlace};
+use crate::source::{archive, checkout, local, Log};
 
 use super::Runner;
 
@@ -38,7 +40,7 @@ pub fn fetch(runner: &Runner<'_>, plan: &BuildPlan, log: &Path) -> Result<Fetche
             Ok(Fetched { path: found.repository, commit: Some(found.commit), obtained_from: found.obtained_from, time: found.time })
         }
         SourceKind::Tarball => {
-            let got = archive_source(runner, &plan.source, &log)?;
+            let got = archive_source(runner, &plan.source, &plan.version, &log)?;
             Ok(Fetched { path: got.path, commit: None, obtained_from: got.obtained_from, time: 0 })
         }
         SourceKind::Local => Ok(Fetched {
@@ -62,9 +64,12 @@ pub fn git_source(runner: &Runner<'_>, source: &SourcePlan, log: &Log) -> Result
 }
 
 /// The archive of a tarball source, in the downloads. The distribution's pool is one more place of
-/// the same bytes, and the first one when the checksum is its own.
-pub fn archive_source(runner: &Runner<'_>, source: &SourcePlan, log: &Log) -> Result<tarball::Got> {
-    let pool = source.distro_package.as_ref().map(|package| distro::Orig::new(runner.ctx.layout.apt(), package.clone(), runner.net.clone()));
+/// the same bytes, and the first one when the checksum was locked from it.
+pub fn archive_source(runner: &Runner<'_>, source: &SourcePlan, version: &Version, log: &Log) -> Result<tarball::Got> {
+    // A host without apt has other places left.
+    let distro = source.distro_package.as_ref().and_then(|_| Distro::open(&runner.ctx.layout.apt(), &runner.net, log).ok());
+    let package = |v: &Version| source.distro_package.clone().filter(|_| v == version);
+    let pool = distro.as_ref().map(|distro| DistroPlace { distro, package: &package, version });
     let mut places: Vec<Place<'_>> = source.urls.iter().cloned().map(Place::Url).collect();
     if let Some(pool) = &pool {
         let at = if source.pinned_by == "lockfile" { 0 } else { places.len() };

@@ -219,7 +219,7 @@ impl Unpacker<'_> {
         }
         let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         let refuse = |why: &str| Trouble::Entry(name.clone(), why.to_owned());
-        let full = tree::inside(&name).map_err(|why| refuse(why))?;
+        let full = tree::inside(&name).map_err(&refuse)?;
         let Some(path) = self.stripped(&full, kind).map_err(|why| refuse(&why))? else {
             return Ok(());
         };

@@ -17,7 +17,7 @@ use git2::{ObjectType, Oid, Repository};
 
 use super::lockfile::is_hex;
 use super::mirror::{Spot, file_name, public_url};
-use super::{Log, Net, Ran, all_failed, checkout, lock, sha256, start, write_atomically};
+use super::{Attempt, Log, Net, Ran, all_failed, checkout, lock, sha256, start, write_atomically};
 use crate::error::{Error, Exit, IoContext, Result};
 
 /// Where the commits of a repository are: its home first, then other places of the same commits.
@@ -185,9 +185,6 @@ fn checked(want: &Want) -> Result<Want> {
     }
     Ok(want)
 }
-
-/// Why one place did not serve; the next one is tried.
-type Attempt<T> = Result<std::result::Result<T, String>>;
 
 /// References of a place that have one of the wanted names, peeled.
 #[derive(Debug, Default)]

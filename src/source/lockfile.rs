@@ -8,7 +8,7 @@ use std::path::Path;
 use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Exit, IoContext, Result};
+use crate::error::{Error, Exit, Result};
 
 /// Version of the format.
 pub const SCHEMA: u32 = 1;

@@ -5,10 +5,12 @@
 //! places and pins, and answers with bytes that match the pins, or with an error that names every
 //! place tried. Only this module reaches the network.
 
+pub mod apt_sources;
 pub mod archive;
 pub mod checkout;
 pub mod distro;
 pub mod git;
+mod http;
 pub mod local;
 pub mod lockfile;
 pub mod mirror;
@@ -194,6 +196,9 @@ fn write_atomically(path: &Path, text: &[u8]) -> Result<()> {
     temp.persist(path).map_err(|e| e.error).doing(doing)?;
     sync_dir(dir)
 }
+
+/// Why one place did not serve (the next one is tried), or a failure that no other place can mend.
+type Attempt<T> = Result<std::result::Result<T, String>>;
 
 /// An error that lists each place tried with its failure.
 fn all_failed(headline: String, failures: &[(String, String)]) -> Error {
