@@ -23,6 +23,7 @@ const MANY: u32 = 4096;
 /// The user's configuration: `config.toml`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[schemars(title = "bm config")]
 pub struct ConfigFile {
     /// Root of prefixes.
     root: Option<At<String>>,

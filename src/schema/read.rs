@@ -256,11 +256,8 @@ impl<'s> Reader<'s> {
 
     pub fn not_empty<T>(&mut self, list: &At<Vec<T>>) {
         if list.is_empty() {
-            self.problem(
-                list.span(),
-                "empty list",
-                "expected at least one element, or no such key",
-            );
+            let label = "expected at least one element, or no such key";
+            self.report_if_whole(Problem::new(list.span(), "empty list", label));
         }
     }
 

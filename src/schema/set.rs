@@ -18,6 +18,7 @@ use super::read::Reader;
 /// A set: `recipes/sets/<name>.toml`, selected as `@name`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[schemars(title = "bm set")]
 pub struct SetFile {
     /// One line about the study.
     description: At<String>,

@@ -16,6 +16,7 @@ use super::read::{Family, FlagLists, Packages, Reader};
 /// A toolchain: `toolchains/<name>.toml`. The file's name is the toolchain's name.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[schemars(title = "bm toolchain")]
 pub struct ToolchainFile {
     /// Compiler family.
     family: Family,

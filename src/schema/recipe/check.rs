@@ -57,11 +57,8 @@ fn sources(file: &RecipeFile, reader: &mut Reader<'_>) {
         ];
         for (pin, absent, table) in homeless {
             if let (Some(pin), true) = (pin, absent) {
-                reader.problem(
-                    pin.span(),
-                    "pin without a source",
-                    format!("the recipe has no `{table}`"),
-                );
+                let label = format!("the recipe has no `{table}`");
+                reader.report_if_whole(Problem::new(pin.span(), "pin without a source", label));
             }
         }
     }
@@ -133,11 +130,8 @@ fn atoms(rows: &[AtomRow], reader: &mut Reader<'_>) {
 
 fn variants(file: &RecipeFile, reader: &mut Reader<'_>) {
     if file.variants.is_empty() {
-        reader.problem(
-            file.product.span(),
-            "no variants",
-            "expected at least one under `[variants]`",
-        );
+        let label = "expected at least one under `[variants]`";
+        reader.report_if_whole(Problem::new(file.product.span(), "no variants", label));
     }
     let mut made: BTreeMap<Vec<&str>, &At<String>> = BTreeMap::new();
     let mut in_order: Vec<_> = file.variants.iter().collect();

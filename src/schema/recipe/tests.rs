@@ -1,0 +1,259 @@
+//! Recipes that are right and wrong, one mistake at a time.
+
+#![allow(clippy::unwrap_used)]
+
+use super::super::diagnostic::{Kind, Paint};
+use super::*;
+use crate::model::recipe::{Cell, Family as ModelFamily, Need, SourceKind};
+
+const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// A small recipe that is right.
+fn good() -> String {
+    format!(
+        r#"
+product = "demo"
+description = "a demonstration"
+build-system = "autoconf"
+series-parts = 1
+smoke = "command"
+smoke-command = ["bin/demo", "--version"]
+compile = [{{ args = ["all"] }}]
+install = [{{ args = ["install"] }}]
+configure = [{{ args = ["--fast"] }}, {{ when = {{ versions = ">=2", family = "clang" }}, reason = "new", args = ["--new={{version}}"] }}]
+requires = [{{ program = "make", packages = {{ debian = ["make"] }} }}]
+patches = [{{ file = "demo/fix.patch", strip = 0 }}]
+expect = [{{ files = ["{{lib,lib/x}}/demo.so"], undefined = [{{ header = "include/c.h", macro = "DEBUG" }}] }}]
+variants = {{ def = [], o3_lto = ["o3", "lto"] }}
+variant-aliases = {{ fast = "o3_lto" }}
+atoms = [
+  {{ name = "o2", group = "level", cflags = ["-O2"] }},
+  {{ name = "o3", group = "level", cflags = ["-O3"], claims = {{ optimisation = "3" }} }},
+  {{ name = "lto", lto = true }},
+]
+versions = [
+  {{ id = "2.0", commit = "{COMMIT}" }},
+  {{ id = "1.1", commit = "{COMMIT}" }},
+]
+[names]
+release = "d{{version.compact}}"
+series = "d{{version.series}}"
+build = "{{release}}_{{variant}}{{_toolchain}}"
+git = "d_git_{{commit9}}"
+[source.git]
+url = "https://example.org/demo.git"
+tag = "v{{version}}"
+"#
+    )
+}
+
+fn read(text: &str) -> Result<Recipe, Vec<Error>> {
+    let source = Source::new(Kind::Recipe, "recipes/demo.toml", text, Paint::Plain);
+    recipe(&source, &|file| file == "demo/fix.patch")
+}
+
+fn headlines(text: &str) -> Vec<String> {
+    let errors = read(text).unwrap_err();
+    errors
+        .iter()
+        .map(|e| e.headline().replace(" in recipe `demo`", ""))
+        .collect()
+}
+
+#[test]
+fn a_good_recipe_is_read_with_the_line_of_every_word() {
+    let recipe = read(&good()).unwrap();
+    let ids: Vec<_> = recipe.versions.iter().map(|v| v.version.to_string()).collect();
+    assert_eq!(ids, ["1.1", "2.0"], "in version order");
+    assert_eq!(recipe.configure[1].value[0].origin.to_string(), "recipes/demo.toml:10");
+    assert_eq!(recipe.configure[1].reason.as_deref(), Some("new"));
+    assert_eq!(
+        recipe.atoms.iter().map(|a| a.name.as_str()).collect::<Vec<_>>(),
+        ["o2", "o3", "lto"]
+    );
+    assert_eq!(recipe.requires[0].value.need, Need::Program("make".into()));
+    assert_eq!(recipe.patches[0].value.strip, 0);
+    assert_eq!(
+        recipe.expect[0].value.undefined,
+        [("include/c.h".into(), "DEBUG".into())]
+    );
+    let cell = |version, family| Cell {
+        version,
+        family,
+        compiler: None,
+        source: SourceKind::Git,
+    };
+    let new = &recipe.versions[1].version;
+    assert!(recipe.configure[1].when.holds(&cell(new, ModelFamily::Clang)));
+    assert!(!recipe.configure[1].when.holds(&cell(new, ModelFamily::Gcc)));
+}
+
+#[test]
+fn each_mistake_is_found_and_nothing_else() {
+    let cases = [
+        (
+            "product = \"demo\"",
+            "product = \"other\"",
+            "product and file name differ",
+        ),
+        ("a demonstration", " ", "empty description"),
+        ("series-parts = 1", "series-parts = 0", "bad number for `series-parts`"),
+        (
+            "\"autoconf\"",
+            "\"autoconfig\"",
+            "unknown value `autoconfig` for `build-system`",
+        ),
+        (
+            "smoke = \"command\"",
+            "smoke = \"postgres\"",
+            "smoke command that nothing runs",
+        ),
+        ("smoke-command", "smoke-comand", "unknown key `smoke-comand`"),
+        ("[\"bin/demo\", \"--version\"]", "[]", "no smoke command"),
+        ("[{ args = [\"install\"] }]", "[]", "empty list"),
+        ("[\"--fast\"]", "[]", "empty list"),
+        ("\"--fast\"", "\"\"", "empty word"),
+        (">=2", "2", "bad range"),
+        (
+            "\"clang\"",
+            "\"clan\"",
+            "unknown value `clan` for `configure.when.family`",
+        ),
+        ("--new={version}", "--new={versoin}", "unknown field `{versoin}`"),
+        ("--new={version}", "--new={version", "bad template"),
+        (
+            "program = \"make\"",
+            "program = \"make\", header = \"x.h\"",
+            "unclear requirement",
+        ),
+        ("{ program = \"make\", ", "{ ", "unclear requirement"),
+        ("[\"make\"]", "[\"GNU make\"]", "bad package name"),
+        (
+            "demo/fix.patch",
+            "demo/gone.patch",
+            "patch `demo/gone.patch` is missing",
+        ),
+        ("strip = 0", "strip = 10", "bad number for `strip`"),
+        ("strip = 0", "strip = \"0\"", "wrong type for `patches.strip`"),
+        ("{lib,lib/x}", "{lib}", "bad path"),
+        ("{lib,lib/x}/", "../", "bad path"),
+        (
+            "o3_lto = [\"o3\", \"lto\"]",
+            "o3_lto = [\"lto\", \"o3\"]",
+            "atom `o3` is out of order",
+        ),
+        (
+            "[\"o3\", \"lto\"]",
+            "[\"o2\", \"o3\", \"lto\"]",
+            "atoms `o2` and `o3` exclude each other",
+        ),
+        (
+            "[\"o3\", \"lto\"]",
+            "[\"o3\", \"lto\", \"lto\"]",
+            "atom `lto` is listed twice",
+        ),
+        (
+            "[\"o3\", \"lto\"]",
+            "[\"o3\", \"lto\", \"natve\"]",
+            "unknown atom `natve`",
+        ),
+        (
+            "[\"o3\", \"lto\"]",
+            "[\"o3\"]",
+            "variant `o3_lto` is named after atom `lto` but does not have it",
+        ),
+        (
+            "def = []",
+            "def = [], base = []",
+            "variants `def` and `base` are the same",
+        ),
+        ("\"o3_lto\" }", "\"o3_lt\" }", "alias `fast` stands for nothing"),
+        ("fast = ", "def = ", "alias `def` is a variant"),
+        (
+            "fast = \"o3_lto\"",
+            "o2 = \"o3_lto\"",
+            "variant `o2` is named after atom `o2` but does not have it",
+        ),
+        (
+            "{ name = \"lto\"",
+            "{ name = \"o-x\" }, { name = \"lto\"",
+            "bad atom name",
+        ),
+        (
+            "{ name = \"lto\"",
+            "{ name = \"o2\" }, { name = \"lto\"",
+            "atom `o2` is listed twice",
+        ),
+        ("[\"-O3\"]", "[\"-O3 -g\"]", "blank in a flag"),
+        ("[\"-O3\"]", "\"-O3\"", "wrong type for `atoms.cflags`"),
+        (
+            "optimisation = \"3\"",
+            "optimisation = \"4\"",
+            "unknown value `4` for `atoms.claims.optimisation`",
+        ),
+        ("id = \"2.0\"", "id = \"1.1\"", "version `1.1` is listed twice"),
+        ("id = \"2.0\"", "id = \"two\"", "bad version"),
+        (
+            "id = \"2.0\"",
+            "id = \"11\"",
+            "versions `11` and `1.1` are both named `d11`",
+        ),
+        ("id = \"2.0\"", "id = \"1\"", "version `1` has the name of a series"),
+        ("d{version.compact}", "D{version.compact}", "bad release name"),
+        ("d{version.series}", "d", "missing field `{version.series}`"),
+        ("{_toolchain}", "", "missing field `{toolchain}`"),
+        ("v{version}", "v{tag}", "unknown field `{tag}`"),
+        ("https://example.org/demo.git", "demo.git", "bad URL"),
+        ("https://example.org", "https://me:secret@example.org", "bad URL"),
+        ("[source.git]\nurl", "[source.gti]\nurl", "unknown key `gti`"),
+        ("tag = \"v{version}\"", "", "missing key `source.git.tag`"),
+    ];
+    for (from, to, want) in cases {
+        let text = good().replacen(from, to, 1);
+        assert_ne!(text, good(), "{from} is not in the recipe");
+        let found = headlines(&text);
+        assert!(found.contains(&want.to_owned()), "{to}: {found:?}");
+        // A template of names is wrong for every release, and `11` is the name of a series too.
+        if !["bad release name", "versions `11` and `1.1` are both named `d11`"].contains(&want) {
+            assert_eq!(found.len(), 1, "{to}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn pins_are_whole_and_have_a_source() {
+    let cases = [
+        (
+            format!("commit = \"{COMMIT}\""),
+            "commit = \"0123\"".to_owned(),
+            "bad commit",
+        ),
+        (COMMIT.to_owned(), COMMIT.to_uppercase(), "bad commit"),
+        (
+            format!(", commit = \"{COMMIT}\""),
+            String::new(),
+            "version `2.0` is not pinned",
+        ),
+        (
+            format!("commit = \"{COMMIT}\""),
+            format!("sha256 = \"{}\"", "a".repeat(64)),
+            "pin without a source",
+        ),
+    ];
+    for (from, to, want) in cases {
+        assert_eq!(headlines(&good().replacen(&from, &to, 1)), [want], "{to}");
+    }
+}
+
+#[test]
+fn a_label_tells_what_to_do() {
+    let text = good().replace("d{version.compact}", "d{version.comapct}");
+    let errors = read(&text).unwrap_err();
+    assert_eq!(errors[0].hint_text(), Some("did you mean `version.compact`?"));
+    let snippet = errors[0].rendered_snippet().unwrap();
+    assert!(snippet.contains("release = \"d{version.comapct}\"\n"), "{snippet}");
+    assert!(
+        snippet.contains("the name of a release can use `version`, `version.compact`"),
+        "{snippet}"
+    );
+}
