@@ -85,6 +85,20 @@ pub fn resolve_rev(mirrors: &Path, places: &GitPlaces, rev: &str, net: &Net, log
     ensure(mirrors, places, &want, net, log)
 }
 
+/// The content of `file` in the tree of `commit`.
+///
+/// # Errors
+/// Exit 4 when the commit has no such file.
+pub fn read_file(repository: &Path, commit: &str, file: &str) -> Result<Vec<u8>> {
+    let read = || -> std::result::Result<Vec<u8>, git2::Error> {
+        let repo = Repository::open_bare(repository)?;
+        let tree = repo.find_commit(Oid::from_str(commit)?)?.tree()?;
+        let blob = tree.get_path(Path::new(file))?.to_object(&repo)?.peel_to_blob()?;
+        Ok(blob.content().to_vec())
+    };
+    read().map_err(|e| Error::new(Exit::Source, format!("cannot read `{file}` of commit `{commit}`")).caused_by(e.message()))
+}
+
 /// Name of the mirror of a repository: readable stem and a hash of the canonical URL.
 pub fn mirror_name(url: &str) -> String {
     let public = public_url(url);

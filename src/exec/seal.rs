@@ -1,0 +1,101 @@
+//! The manifest of a finished build, and what is laid beside it in the prefix's `.bm/`.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use fs_err as fs;
+
+use crate::error::{IoContext as _, Result};
+use crate::model::manifest::{Manifest, SCHEMA, Smoke, Tool};
+use crate::model::recipe::Word;
+use crate::plan::{StepName, show};
+use crate::probe::host;
+use crate::store::files::ListSummary;
+
+use super::build::{Attempt, Proved};
+use super::resolve::now;
+
+/// Programs besides the toolchain whose version is worth knowing later.
+const TOOLS: [&str; 4] = ["make", "bison", "flex", "perl"];
+
+/// Puts together what the prefix will say about itself.
+pub(super) fn manifest(attempt: &Attempt<'_>, proved: Proved, smoke: Smoke, files: &ListSummary) -> Manifest {
+    let plan = attempt.plan;
+    let toolchain = plan.facts.toolchain.as_ref().expect("a build with an identity has a toolchain");
+    let mut record = toolchain.record.clone();
+    if plan.claims.march.as_deref() == Some("native") {
+        record.native.clone_from(&toolchain.native);
+    }
+    let prefix = plan.prefix.display().to_string();
+    let tools: BTreeMap<String, Tool> =
+        TOOLS.iter().filter_map(|name| Some(((*name).to_owned(), attempt.runner.prober.tool(name).ok()?))).collect();
+    let texts = |words: &[Word]| words.iter().map(|w| w.text.clone()).collect::<Vec<_>>();
+    Manifest {
+        schema: SCHEMA,
+        name: plan.name.to_string(),
+        aliases: plan.links.iter().map(ToString::to_string).collect(),
+        product: plan.product.to_string(),
+        version: plan.version.to_string(),
+        version_num: plan.version_num,
+        series: plan.series.clone(),
+        variant: plan.variant.name.to_string(),
+        toolchain: record,
+        bin: format!("{prefix}/bin"),
+        lib: format!("{prefix}/lib"),
+        prefix,
+        identity: attempt.identity.to_owned(),
+        inputs: plan.inputs.clone(),
+        unresolved: vec![],
+        sources: vec![attempt.source.clone()],
+        submodules: vec![],
+        patches: attempt.patches.clone(),
+        steps: show::steps(plan),
+        flags: BTreeMap::from([
+            ("cflags".to_owned(), texts(&plan.flags.cflags)),
+            ("cxxflags".to_owned(), texts(&plan.flags.cxxflags)),
+            ("ldflags".to_owned(), texts(&plan.flags.ldflags)),
+        ]),
+        dependencies: BTreeMap::new(),
+        tools,
+        libraries: proved.libraries,
+        host: host::host(),
+        profile: None,
+        evidence: proved.evidence,
+        audit: proved.audit,
+        smoke,
+        driver: plan.driver.clone(),
+        times: attempt.times.clone(),
+        files: files.files,
+        files_sha256: files.sha256.clone(),
+        size: files.size,
+        built_at: now(),
+        bm_version: env!("CARGO_PKG_VERSION").to_owned(),
+        self_sha256: String::new(),
+    }
+}
+
+/// Lays logs (compressed) and the recipe, toolchain and patches as used into `<prefix>/.bm/`.
+pub(super) fn attach(attempt: &Attempt<'_>, prefix: &Path) -> Result<()> {
+    let doing = || "cannot keep logs and recipe in the prefix".to_owned();
+    let logs = prefix.join(".bm/logs");
+    fs::create_dir_all(&logs).doing(doing)?;
+    for step in StepName::ALL {
+        let Ok(text) = fs::read(attempt.log(step)) else { continue };
+        let file = fs::File::create(logs.join(format!("{}.log.gz", step.as_str()))).doing(doing)?;
+        let mut gz = GzEncoder::new(file, Compression::default());
+        gz.write_all(&text).and_then(|()| gz.finish().map(drop)).doing(doing)?;
+    }
+    let recipe = prefix.join(".bm/recipe");
+    fs::create_dir_all(recipe.join("patches")).doing(doing)?;
+    let plan = attempt.plan;
+    fs::write(recipe.join(format!("{}.toml", plan.product)), plan.recipe_text.as_bytes()).doing(doing)?;
+    for patch in &plan.patches {
+        let text = attempt.runner.ctx.library.patch(&patch.file).unwrap_or_default();
+        let name = patch.file.replace('/', "-");
+        fs::write(recipe.join("patches").join(name), text).doing(doing)?;
+    }
+    fs::write(recipe.join("plan.json"), format!("{:#}\n", show::json(plan))).doing(doing)
+}
