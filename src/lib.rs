@@ -3,6 +3,7 @@
 
 pub mod audit;
 pub mod error;
+pub mod exec;
 pub mod layout;
 pub mod model;
 pub mod process;
