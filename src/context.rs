@@ -1,18 +1,22 @@
 //! What every command starts from: paths, config, recipes, the terminal. The only place that reads
 //! bm's own environment variables.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy as _;
 use fs_err as fs;
 
 use crate::cli::args::Global;
-use crate::error::{Error, Exit, Result};
+use crate::error::{Error, Exit, IoContext as _, Result};
 use crate::layout::Layout;
 use crate::library::Library;
-use crate::process::Cancel;
+use crate::model::recipe::{Origin, SourceKind, Word};
+use crate::process::{self, Cancel};
 use crate::schema::config::Config;
+use crate::schema::Paint;
 use crate::select::Names;
+use crate::source::{MirrorMap, Net};
 use crate::ui::Shell;
 
 /// The base of a command.
@@ -55,9 +59,47 @@ impl Context {
         }
         overlays.extend(config.recipes.iter().cloned());
         overlays.extend(global.recipes.iter().cloned());
-        let library = Library::load(&overlays)?;
+        let library = Library::load_painted(&overlays, paint())?;
         let command_line = std::env::args().collect::<Vec<_>>().join(" ");
         Ok(Context { layout: Layout::new(root, cache), config, library, shell, cancel, global, command_line })
+    }
+
+    /// Kind of source where the command line names none: `BM_FROM`, then the config.
+    ///
+    /// # Errors
+    /// A `BM_FROM` that is no kind of source.
+    pub fn default_from(&self) -> Result<Option<SourceKind>> {
+        match std::env::var("BM_FROM").ok().filter(|v| !v.is_empty()).as_deref() {
+            None => Ok(self.config.from),
+            Some("git") => Ok(Some(SourceKind::Git)),
+            Some("tarball") => Ok(Some(SourceKind::Tarball)),
+            Some(other) => {
+                Err(Error::new(Exit::Usage, format!("`{other}` in BM_FROM is no kind of source")).hint("use `git` or `tarball`"))
+            }
+        }
+    }
+
+    /// Variables of bm's own environment that the config lets through to build steps.
+    pub fn passed_env(&self) -> BTreeMap<String, Word> {
+        let origin = Origin::Bm("`env.pass` of the config");
+        let value = |name: &String| Some((name.clone(), Word { text: std::env::var(name).ok()?, origin: origin.clone() }));
+        self.config.pass.iter().filter_map(value).collect()
+    }
+
+    /// How sources may be reached: mirrors of the config and of `BM_MIRROR`, proxies, certificates.
+    ///
+    /// # Errors
+    /// A `BM_MIRROR` that cannot be read.
+    pub fn net(&self, offline: bool) -> Result<Net> {
+        let mut mirrors = MirrorMap::of_config(&self.config.mirrors);
+        if let Ok(text) = std::env::var("BM_MIRROR") {
+            mirrors = mirrors.merge(MirrorMap::parse(&text)?);
+        }
+        let home = self.layout.cache().join("home");
+        fs::create_dir_all(&home).doing(|| format!("cannot make `{}`", home.display()))?;
+        let mut env = process::base(&process::host_path(), &home, &std::env::temp_dir(), None)?;
+        env.extend(process::fetch_extra());
+        Ok(Net { offline, mirrors, env })
     }
 
     /// Names for reading selectors.
@@ -70,7 +112,6 @@ impl Context {
     /// # Errors
     /// When they cannot be made (permission, disk).
     pub fn make_root(&self) -> Result<()> {
-        use crate::error::IoContext as _;
         for dir in [self.layout.root().to_owned(), self.layout.state(), self.layout.cache().to_owned()] {
             fs::create_dir_all(&dir).doing(|| format!("cannot make `{}`", dir.display()))?;
         }
@@ -82,9 +123,13 @@ fn read_config(global: &Global, config_dir: &Path) -> Result<Config, Vec<Error>>
     let chosen = global.config.clone();
     let file = chosen.clone().unwrap_or_else(|| config_dir.join("config.toml"));
     match fs::read_to_string(&file) {
-        Ok(text) => crate::schema::config::config(&text, &file.display().to_string()),
+        Ok(text) => crate::schema::config::config(&text, &file.display().to_string(), paint()),
         // Only a file that was named must be there.
         Err(e) if chosen.is_none() && e.kind() == std::io::ErrorKind::NotFound => Ok(Config::default()),
         Err(e) => Err(vec![Error::io(format!("cannot read config `{}`", file.display()), &e)]),
     }
+}
+
+fn paint() -> Paint {
+    if anstream::AutoStream::choice(&std::io::stderr()) == anstream::ColorChoice::Never { Paint::Plain } else { Paint::Color }
 }

@@ -8,6 +8,6 @@ fn main() -> ExitCode {
         return bm::process::supervise();
     }
     // Started under a compiler's name: records the call and becomes the compiler.
-    bm::audit::launcher::run_if_launched(bm::exec::lend);
+    bm::audit::launcher::run_if_launched();
     bm::cli::main()
 }

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::flags::{Lto, effective, is_lto};
 use super::record::{self, Kind};
 use crate::error::{Error, Exit, IoContext, Result};
+use crate::exec::jobs::{self, Borrowed};
 use crate::model::recipe::Family;
 
 /// Beside the links: what they stand for.
@@ -29,17 +30,8 @@ pub struct JobFifo {
     /// The fifo.
     pub path: PathBuf,
     /// Most parts of one link at once, the link's own token included.
-    pub at_most: u32,
+    pub at_most: usize,
 }
-
-/// Tokens taken from the budget; dropping gives them back.
-pub trait Tokens {
-    /// How many.
-    fn count(&self) -> u32;
-}
-
-/// Takes up to that many free tokens from the budget behind a fifo, without waiting for any.
-pub type Borrow = fn(&Path, u32) -> std::io::Result<Box<dyn Tokens>>;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Description {
@@ -177,10 +169,10 @@ fn directory_of(called: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
 
 /// Acts as the launcher and does not return, if this process was started as one. To be called
 /// before anything else.
-pub fn run_if_launched(borrow: Borrow) {
+pub fn run_if_launched() {
     let failure = match launched_as() {
         Ok(None) => return,
-        Ok(Some(launch)) => launch.run(std::env::args_os().skip(1).collect(), borrow),
+        Ok(Some(launch)) => launch.run(std::env::args_os().skip(1).collect()),
         Err(e) => e,
     };
     // There is no `ui` in a launcher: its stderr is the step's log.
@@ -190,8 +182,8 @@ pub fn run_if_launched(borrow: Borrow) {
 
 impl Launch {
     /// Records the call and becomes the compiler; comes back only with a failure.
-    fn run(self, args: Vec<OsString>, borrow: Borrow) -> Error {
-        match self.prepare(args, borrow) {
+    fn run(self, args: Vec<OsString>) -> Error {
+        match self.prepare(args) {
             Ok((command, None)) => self.become_compiler(command),
             Ok((command, Some(tokens))) => self.run_and_give_back(command, tokens),
             Err(e) => e,
@@ -199,18 +191,17 @@ impl Launch {
     }
 
     /// The call to make, recorded, and the tokens it holds.
-    fn prepare(&self, mut args: Vec<OsString>, borrow: Borrow) -> Result<(Command, Option<Box<dyn Tokens>>)> {
+    fn prepare(&self, mut args: Vec<OsString>) -> Result<(Command, Option<Borrowed>)> {
         let cwd = std::env::current_dir().doing(|| "cannot tell the working directory".to_owned())?;
         let mut words = vec![self.real.to_string_lossy().into_owned()];
         words.extend(args.iter().map(|a| a.to_string_lossy().into_owned()));
         let mut words = record::expand_response_files(words, &cwd);
         let mut lto_jobs = 0;
         let mut held = None;
-        if let (Some(jobs), Some(how)) = (&self.jobs, self.parallel_link(&words, &args)) {
-            // A budget that cannot be asked makes the link slow, not wrong.
-            let tokens = borrow(&jobs.path, jobs.at_most.saturating_sub(1)).ok();
-            lto_jobs = 1 + tokens.as_ref().map_or(0, |t| t.count());
-            held = tokens.filter(|t| t.count() > 0);
+        if let (Some(fifo), Some(how)) = (&self.jobs, self.parallel_link(&words, &args)) {
+            let tokens = jobs::borrow(&fifo.path, fifo.at_most.saturating_sub(1));
+            lto_jobs = 1 + tokens.tokens();
+            held = Some(tokens).filter(|t| t.tokens() > 0);
             if held.is_some() || how == Parallel::Thin {
                 how.apply(&mut args, lto_jobs);
                 words.truncate(1);
@@ -218,8 +209,11 @@ impl Launch {
                 words = record::expand_response_files(words, &cwd);
             }
         }
-        record::append(&self.record, &record::now(words, cwd, lto_jobs))
-            .doing(|| "cannot record a compiler call".to_owned())?;
+        record::append(
+            &self.record,
+            &record::now(words, cwd, u32::try_from(lto_jobs).unwrap_or(u32::MAX)),
+        )
+        .doing(|| "cannot record a compiler call".to_owned())?;
         let mut command = Command::new(&self.real);
         command.args(args);
         Ok((command, held))
@@ -241,7 +235,7 @@ impl Launch {
         self.not_started(&command.exec())
     }
 
-    fn run_and_give_back(&self, mut command: Command, tokens: Box<dyn Tokens>) -> Error {
+    fn run_and_give_back(&self, mut command: Command, tokens: Borrowed) -> Error {
         // A signal to the group reaches the compiler by itself; this process must outlive it, or
         // the tokens would be lost. Handlers, unlike "ignored", do not reach the child.
         outlive_signals();
@@ -267,7 +261,7 @@ enum Parallel {
 impl Parallel {
     /// Puts the number into the words. make before 4.4 offers its budget to no link rule, so the
     /// number is written down.
-    fn apply(self, args: &mut Vec<OsString>, jobs: u32) {
+    fn apply(self, args: &mut Vec<OsString>, jobs: usize) {
         match self {
             Parallel::Gcc => {
                 let last = args.iter().rposition(|a| a.to_str().is_some_and(is_lto));
@@ -308,97 +302,94 @@ fn end_like(status: ExitStatus) -> ! {
     std::process::exit(status.code().unwrap_or(1));
 }
 
-/// A budget nobody can borrow from.
-#[derive(Debug)]
-struct NoTokens;
-
-impl Tokens for NoTokens {
-    fn count(&self) -> u32 {
-        0
-    }
-}
-
-/// For a bm without a job budget: lends nothing.
-///
-/// # Errors
-/// None.
-pub fn lend_nothing(_fifo: &Path, _at_most: u32) -> std::io::Result<Box<dyn Tokens>> {
-    Ok(Box::new(NoTokens))
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::exec::jobs::JobPool;
 
-    struct Two;
-    impl Tokens for Two {
-        fn count(&self) -> u32 {
-            2
-        }
-    }
-
-    fn lend_two(_: &Path, at_most: u32) -> std::io::Result<Box<dyn Tokens>> {
-        assert_eq!(at_most, 3);
-        Ok(Box::new(Two))
-    }
-
-    fn refuse(_: &Path, _: u32) -> std::io::Result<Box<dyn Tokens>> {
-        Err(std::io::ErrorKind::NotFound.into())
-    }
-
-    /// What the compiler would get, and the recorded number of parts.
-    fn prepared(family: Family, line: &str, borrow: Borrow) -> (Vec<String>, u32) {
+    /// What the compiler would get and the recorded number of parts, with a budget of so many free tokens.
+    fn prepared(family: Family, line: &str, free: usize) -> (String, u32) {
         let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("jobs");
+        let pool = JobPool::new(&fifo, free).unwrap();
         let launch = Launch {
             real: "/usr/bin/cc".into(),
             record: dir.path().to_owned(),
-            jobs: Some(JobFifo {
-                path: "/none".into(),
-                at_most: 4,
-            }),
+            jobs: Some(JobFifo { path: fifo, at_most: 4 }),
             family,
         };
-        let (command, held) = launch
-            .prepare(line.split(' ').map(OsString::from).collect(), borrow)
-            .unwrap();
-        let args = command.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
+        let (command, held) = launch.prepare(line.split(' ').map(OsString::from).collect()).unwrap();
+        let args: Vec<_> = command.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
         let calls = record::read_all(dir.path()).unwrap();
         assert_eq!(calls.len(), 1);
         assert_eq!(calls[0].record.argv[1..], args, "the record shows what ran");
-        assert!(held.is_none_or(|t| t.count() == 2));
-        (args, calls[0].record.lto_jobs)
+        let parts = calls[0].record.lto_jobs;
+        assert_eq!(
+            pool.free().unwrap() + parts.saturating_sub(1) as usize,
+            free,
+            "each part has its token"
+        );
+        drop(held);
+        assert_eq!(pool.free().unwrap(), free, "all are given back");
+        (args.join(" "), parts)
     }
 
     #[test]
     fn only_an_lto_link_gets_parts() {
-        let check = |family, borrow: Borrow, line: &str, want: &str, jobs: u32| {
-            let (args, recorded) = prepared(family, line, borrow);
-            assert_eq!((args.join(" ").as_str(), recorded), (want, jobs), "{line}");
-        };
         use Family::{Clang, Gcc};
-        check(
-            Gcc,
-            lend_two,
-            "-flto -O2 -flto a.o -o p",
-            "-flto -O2 -flto=3 a.o -o p",
-            3,
+        for (family, free, line, want, parts) in [
+            (Gcc, 2, "-flto -O2 -flto a.o -o p", "-flto -O2 -flto=3 a.o -o p", 3),
+            (Gcc, 9, "-flto=auto a.o", "-flto=4 a.o", 4),
+            (Gcc, 2, "-flto -c a.c", "-flto -c a.c", 0),
+            (Gcc, 2, "-flto -fno-lto a.o", "-flto -fno-lto a.o", 0),
+            (
+                Gcc,
+                2,
+                "-flto conftest.c -o conftest",
+                "-flto conftest.c -o conftest",
+                0,
+            ),
+            (Clang, 2, "-flto a.o -o p", "-flto a.o -o p", 0),
+            (Clang, 2, "-flto=thin a.o", "-flto=thin a.o -flto-jobs=3", 3),
+            (
+                Clang,
+                2,
+                "-flto=thin -flto-jobs=2 a.o",
+                "-flto=thin -flto-jobs=2 a.o",
+                0,
+            ),
+        ] {
+            assert_eq!(prepared(family, line, free), (want.to_owned(), parts), "{line}");
+        }
+    }
+
+    #[test]
+    fn without_a_free_token_a_link_is_one_part() {
+        let dir = tempfile::tempdir().unwrap();
+        for (family, line, want) in [
+            (Family::Gcc, "-flto a.o -o p", "-flto a.o -o p"),
+            (Family::Clang, "-flto=thin a.o", "-flto=thin a.o -flto-jobs=1"),
+        ] {
+            let launch = Launch {
+                real: "/usr/bin/cc".into(),
+                record: dir.path().to_owned(),
+                jobs: Some(JobFifo {
+                    path: dir.path().join("absent"),
+                    at_most: 4,
+                }),
+                family,
+            };
+            let (command, held) = launch.prepare(line.split(' ').map(OsString::from).collect()).unwrap();
+            let args: Vec<_> = command.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
+            assert_eq!((args.join(" ").as_str(), held.is_none()), (want, true));
+        }
+        assert!(
+            record::read_all(dir.path())
+                .unwrap()
+                .iter()
+                .all(|c| c.record.lto_jobs == 1)
         );
-        check(Gcc, lend_two, "-flto=auto a.o", "-flto=3 a.o", 3);
-        check(Gcc, lend_nothing, "-flto a.o -o p", "-flto a.o -o p", 1);
-        check(Gcc, refuse, "-flto a.o -o p", "-flto a.o -o p", 1);
-        check(Gcc, lend_two, "-flto -c a.c", "-flto -c a.c", 0);
-        check(Gcc, lend_two, "-flto -fno-lto a.o", "-flto -fno-lto a.o", 0);
-        check(
-            Gcc,
-            lend_two,
-            "-flto conftest.c -o conftest",
-            "-flto conftest.c -o conftest",
-            0,
-        );
-        check(Clang, lend_two, "-flto a.o -o p", "-flto a.o -o p", 0);
-        check(Clang, lend_two, "-flto=thin a.o", "-flto=thin a.o -flto-jobs=3", 3);
-        check(Clang, lend_nothing, "-flto=thin a.o", "-flto=thin a.o -flto-jobs=1", 1);
     }
 
     #[test]

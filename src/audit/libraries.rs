@@ -133,7 +133,7 @@ impl System {
     }
 }
 
-/// Reads `	libz.so.1 (libc6,x86-64) => /lib/x86_64-linux-gnu/libz.so.1`.
+/// Reads lines such as `libz.so.1 (libc6,x86-64) => /lib/x86_64-linux-gnu/libz.so.1`.
 fn parse_cache(text: &str) -> HashMap<String, Vec<PathBuf>> {
     let mut cache = HashMap::<String, Vec<PathBuf>>::new();
     for line in text.lines() {

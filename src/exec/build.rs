@@ -15,10 +15,11 @@ use crate::error::{Error, Exit, IoContext as _, Result};
 use crate::layout::WorkDir;
 use crate::model::manifest::{Audit, Evidence, Library, PatchRecord, SourceRecord, StepRecord};
 use crate::plan::{BuildPlan, Call, StepName};
-use crate::process::{self, environment, Command, Ended, Limits};
+use crate::process::{self, Command, Ended, Limits};
 use crate::smoke::{self, SmokeExpect};
 use crate::source::{patch, Log};
-use crate::store::{files, prefix};
+use crate::store::work::fresh_work;
+use crate::store::{disk, files, prefix};
 use crate::text;
 
 use super::{failure, fetch, seal, Runner};
@@ -98,16 +99,18 @@ impl<'a> Attempt<'a> {
     /// A fresh work directory with the patched source in it.
     fn prepare(&mut self) -> Result<()> {
         let layout = &self.runner.ctx.layout;
-        prefix::remove_tree(&self.logs)?;
+        disk::remove_tree(&self.logs)?;
         fs::create_dir_all(&self.logs).doing(|| format!("cannot make `{}`", self.logs.display()))?;
         self.begin(StepName::Fetch);
-        let fetched = self.timed(StepName::Fetch, |a| fetch::fetch(a.runner, a.plan, &a.log(StepName::Fetch)))?;
+        let mut fetched = self.timed(StepName::Fetch, |a| fetch::fetch(a.runner, a.plan, &a.log(StepName::Fetch)))?;
         self.source.obtained_from.clone_from(&fetched.obtained_from);
-        self.source.time = fetched.time;
-        prefix::fresh_work(layout, &self.work)?;
+        for line in fresh_work(layout, &self.work)? {
+            self.runner.ctx.shell.warning(line);
+        }
         self.begin(StepName::Unpack);
         let src = self.work.src();
         self.timed(StepName::Unpack, |a| fetched.unpack(a.plan, &src))?;
+        self.source.time = fetched.time;
         self.begin(StepName::Patch);
         self.patches = self.timed(StepName::Patch, Self::patch)?;
         Ok(())
@@ -162,7 +165,7 @@ impl<'a> Attempt<'a> {
             }
             self.begin(step);
             if step == StepName::Install {
-                prefix::remove_tree(&self.work.stage())?;
+                disk::remove_tree(&self.work.stage())?;
             }
             let before = (step == StepName::Install).then(|| footprint(&self.plan.prefix));
             let calls: Vec<&Call> = self.plan.calls.iter().filter(|c| c.step == step).collect();
@@ -192,18 +195,20 @@ impl<'a> Attempt<'a> {
         let smoked = match self.timed(StepName::Smoke, Self::smoke) {
             Ok(smoked) => smoked,
             Err(error) => {
-                let kept = self.runner.ctx.layout.failed().join(format!("{}-{}", self.plan.name, &self.identity[..8]));
+                let kept = prefix::failed_tree(&self.runner.ctx.layout, &self.plan.name)?;
                 placed.roll_back(Some(&kept))?;
                 return Err(error.detail("prefix", format!("{} (moved away from its place)", kept.display())));
             }
         };
         let manifest = seal::manifest(self, proved, smoked, &summary);
         seal::attach(self, &self.plan.prefix)?;
-        placed.commit(manifest)?;
-        if !self.runner.options.keep {
-            prefix::remove_tree(&self.work.0)?;
+        for line in placed.commit(manifest)?.lines() {
+            self.runner.ctx.shell.note(line);
         }
-        prefix::remove_tree(&self.logs)
+        if !self.runner.options.keep {
+            disk::remove_tree(&self.work.0)?;
+        }
+        disk::remove_tree(&self.logs)
     }
 
     /// The staged prefix: DESTDIR followed by the final path.
@@ -225,17 +230,18 @@ impl<'a> Attempt<'a> {
         let tools: Vec<(&str, PathBuf)> =
             [&toolchain.cc, &toolchain.cxx].into_iter().filter_map(|w| Some((w.text.as_str(), real(&w.text)?))).collect();
         let tools: Vec<(&str, &Path)> = tools.iter().map(|(name, path)| (*name, path.as_path())).collect();
-        let jobs = JobFifo { path: self.runner.pool.jobserver().fifo, at_most: u32::try_from(self.runner.pool.tokens()).unwrap_or(u32::MAX) };
+        let jobs = JobFifo { path: self.runner.pool.jobserver().fifo, at_most: self.runner.pool.tokens() };
         launcher::install_launchers(&self.work.bin(), &self.work.record(), Some(&jobs), toolchain.family, &tools, &self.runner.bm_exe)
     }
 
     /// Environment of the children: empty but for what is listed.
-    pub(super) fn environment(&self) -> std::collections::BTreeMap<String, String> {
+    pub(super) fn environment(&self) -> Result<std::collections::BTreeMap<String, String>> {
         let mut path = vec![self.work.bin()];
         path.extend(self.runner.path.iter().cloned());
-        let mut env = environment::base(&path, &self.work.home(), &self.work.tmp(), self.source.time);
+        let epoch = i64::try_from(self.source.time).ok();
+        let mut env = process::base(&path, &self.work.home(), &self.work.tmp(), epoch)?;
         env.extend(self.plan.env.iter().map(|(k, v)| (k.clone(), v.text.clone())));
-        env
+        Ok(env)
     }
 
     /// One command as a child process, under a token of the job budget.
@@ -244,13 +250,13 @@ impl<'a> Attempt<'a> {
         let argv: Vec<String> = call.argv.iter().map(|a| a.text.replace("{stage}", &stage)).collect();
         let command = Command {
             argv,
-            env: self.environment(),
+            env: self.environment()?,
             dir: self.work.build(),
             log: self.log(call.step),
             limits: Limits::default(),
             run_as: None,
         };
-        let redo = process::environment::redo_by_hand(&command);
+        let redo = process::redo_by_hand(&command);
         let runner = self.runner;
         let Some(token) = runner.pool.acquire(&runner.ctx.cancel)? else {
             return Err(interrupted(self.plan));
@@ -281,7 +287,7 @@ impl<'a> Attempt<'a> {
             family: plan.family(),
             native: &toolchain.native,
             compiler: toolchain.record.tools.get("cc").map_or("", |t| t.version.as_str()),
-            place: Place { stage: &staged, prefix: &plan.prefix, work: &work.0 },
+            place: Place { prefix: &plan.prefix, work: &work.0 },
         };
         let mut audit = judge::judge(&proof, &question)?;
         let (found, missing) = libraries::libraries(&staged, &plan.prefix)?;

@@ -17,7 +17,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::audit::launcher::Tokens;
 use crate::cli::args::Rebuild;
 use crate::context::Context;
 use crate::error::{Error, Exit, Result};
@@ -221,18 +220,4 @@ fn changed(plan: &BuildPlan, differences: &[crate::plan::identity::Difference]) 
     let error = Error::new(Exit::Store, format!("`{}` is built from other inputs than those planned now; it is kept", plan.name));
     let error = differences.iter().take(8).fold(error, |e, d| e.detail(d.path.as_str(), format!("was {}, is {}", d.was, d.now)));
     error.hint(format!("bm build {} --rebuild, or build under another name with `--name`", plan.name))
-}
-
-/// Lends tokens of the job budget to a compiler launcher.
-///
-/// # Errors
-/// Never: a budget that cannot be reached lends nothing.
-pub fn lend(fifo: &Path, at_most: u32) -> std::io::Result<Box<dyn Tokens>> {
-    struct Lent(jobs::Borrowed);
-    impl Tokens for Lent {
-        fn count(&self) -> u32 {
-            u32::try_from(self.0.tokens()).unwrap_or(u32::MAX)
-        }
-    }
-    Ok(Box::new(Lent(jobs::borrow(fifo, at_most as usize))))
 }

@@ -69,7 +69,7 @@ pub(super) fn manifest(attempt: &Attempt<'_>, proved: Proved, smoke: Smoke, file
         driver: plan.driver.clone(),
         times: attempt.times.clone(),
         files: files.files,
-        files_sha256: files.sha256.clone(),
+        files_sha256: files.files_sha256.clone(),
         size: files.size,
         built_at: now(),
         bm_version: env!("CARGO_PKG_VERSION").to_owned(),

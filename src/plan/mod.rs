@@ -164,10 +164,10 @@ pub struct FoundToolchain {
 /// What planning knows of the host.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
-    /// The toolchain of this build; `Err` says why it is not usable.
+    /// The toolchain of this build, if it is usable.
     pub toolchain: Option<FoundToolchain>,
-    /// Why the toolchain is unknown.
-    pub toolchain_missing: Option<String>,
+    /// Why the toolchain is not usable.
+    pub toolchain_missing: Option<crate::error::Error>,
     /// GNU make.
     pub make: Option<Tool>,
 }
@@ -263,6 +263,7 @@ pub fn plan(
     facts: Facts,
     root: &std::path::Path,
     patch_sha256: &dyn Fn(&str) -> String,
+    passed: &BTreeMap<String, Word>,
 ) -> BuildPlan {
     let Resolved {
         name,
@@ -294,10 +295,12 @@ pub fn plan(
         .flatten()
         .cloned()
         .collect();
-    let env = holding(&recipe.env, &cell, &mut notes)
+    let mut env: BTreeMap<String, Word> = holding(&recipe.env, &cell, &mut notes)
         .into_iter()
         .flat_map(|e| e.iter().map(|(k, v)| (k.clone(), v.clone())))
         .collect();
+    // Variables the user lets through win over the recipe's, and are part of the identity.
+    env.extend(passed.iter().map(|(k, v)| (k.clone(), v.clone())));
     let patches: Vec<PatchPlan> = holding(&recipe.patches, &cell, &mut notes)
         .into_iter()
         .map(|PatchSpec { file, strip, origin }| PatchPlan {
