@@ -1,12 +1,40 @@
 //! Child processes: one supervised step at a time, its output in a log file, nothing left behind.
 //!
-//! Owns spawning. Knows nothing of builds or recipes.
+//! Owns spawning, signals to children, and the user's wish to stop. Knows nothing of builds or recipes.
+//!
+//! A step does not run as a direct child of bm but under a small supervisor process (bm itself, started
+//! again with [`SUPERVISE`]), which adopts every descendant of the step and ends only after all of them.
+//! If bm dies, the supervisor sees its control pipe close and kills everything. `supervisor` is the inside
+//! of that process, `running` is bm's end of it, `protocol` is what they say to each other.
+
+mod capture;
+mod environment;
+mod launch;
+mod protocol;
+mod running;
+mod signals;
+mod supervisor;
+mod tree;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::Result;
+
+pub use capture::{Captured, capture};
+pub use environment::{base, fetch_extra, host_path, redo_by_hand};
+pub use protocol::Jobserver;
+pub use running::{Running, set_supervisor, spawn};
+pub use signals::{Cancel, Urgency, install_handlers};
+pub use supervisor::supervise;
+
+/// First argument with which bm becomes the supervisor of one step; `main` passes it to [`supervise`].
+pub const SUPERVISE: &str = "__supervise";
+
+/// Time between asking a child to end and killing it, unless said otherwise.
+pub const GRACE: Duration = Duration::from_secs(10);
 
 /// An unprivileged account children may be started as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -20,11 +48,11 @@ pub struct Account {
 /// Bounds of one child and its descendants. `None` is no bound.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Limits {
-    /// Whole duration.
+    /// Whole duration; time while suspended (Ctrl-Z) does not count.
     pub wall: Option<Duration>,
     /// Time without the log growing.
     pub silent: Option<Duration>,
-    /// Bytes of log.
+    /// Bytes of log this child may add; what it wrote beyond them is cut off.
     pub log_bytes: Option<u64>,
 }
 
@@ -83,10 +111,6 @@ impl Outcome {
     }
 }
 
-/// Stop request shared by all steps of a run. First Ctrl-C: orderly, second: at once.
-#[derive(Debug, Clone, Default)]
-pub struct Cancel(std::sync::Arc<std::sync::atomic::AtomicU8>);
-
 /// Runs `command` under a supervisor and waits for it and all its descendants.
 ///
 /// `jobs` is the fifo of the job budget: where given, the child inherits it as a make jobserver and
@@ -95,7 +119,6 @@ pub struct Cancel(std::sync::Arc<std::sync::atomic::AtomicU8>);
 /// # Errors
 /// Only for failures of bm or the host (log not writable, no more processes); a failing child is an
 /// `Ok` with its [`Ended`].
-pub fn run(command: &Command, cancel: &Cancel) -> Result<Outcome> {
-    let _ = (command, cancel);
-    unimplemented!("written by the process module's author")
+pub fn run(command: &Command, cancel: &Cancel, jobs: Option<&Jobserver>) -> Result<Outcome> {
+    spawn(command, cancel, jobs, GRACE)?.wait()
 }
