@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use fs_err as fs;
 use git2::{ObjectType, Oid, Repository};
 
-use super::{git, tree};
+use super::{repository, tree};
 use crate::error::{Error, Exit, IoContext, Result};
 
 /// What was written.
@@ -39,7 +39,7 @@ pub fn checkout(repository: &Path, commit: &str, dest: &Path) -> Result<Checkout
             Error::new(Exit::Bug, "a commit was to be checked out over other files").detail("tree", dest.display())
         );
     }
-    let repo = git::open(repository)?;
+    let repo = repository::open(repository)?;
     let lacks = |what: String, e: git2::Error| {
         Error::new(Exit::Source, format!("cannot check out commit `{commit}`"))
             .detail("missing", what)

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use fs_err as fs;
 
-use super::apt_sources::{Entry, Release, deb822, one_line, stanzas};
-use super::lockfile::is_hex;
+pub use super::apt_index::{Candidate, PackageOf};
+use super::apt_index::{Index, read_index, read_targets};
+use super::apt_sources::{Entry, Release, deb822, one_line};
 use super::mirror::public_url;
 use super::tarball::{self, Got, Place, Pool};
-use super::{Log, Net, Ran, lock, start, write_atomically};
+use super::{Log, Net, Ran, check_interrupt, lock, start, write_atomically};
 use crate::error::{Error, Exit, IoContext, Result};
 use crate::model::version::Version;
 
@@ -23,35 +24,6 @@ const FRESH: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// Where apt keeps the program that fetches single files by apt's own rules (proxies, mirrors).
 const HELPER: &str = "/usr/lib/apt/apt-helper";
-
-/// Name of the source package that carries a version, if there can be one: `postgresql-15` for 15.18.
-pub type PackageOf<'a> = &'a dyn Fn(&Version) -> Option<String>;
-
-/// A pristine archive the index lists.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Candidate {
-    /// Source package.
-    pub package: String,
-    /// The distribution's version, `15.18-0+deb12u1`.
-    pub debian_version: String,
-    /// Upstream's version.
-    pub version: Version,
-    /// Of the archive, as the signed index says.
-    pub sha256: String,
-    /// Name of the archive.
-    pub file: String,
-    /// Bytes.
-    pub size: u64,
-    /// Full URI in the pool.
-    pub uri: String,
-}
-
-impl Candidate {
-    /// How the archive's origin is recorded.
-    pub fn recorded(&self) -> String {
-        format!("distro:{}={}", self.package, self.debian_version)
-    }
-}
 
 /// What the pool answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -265,6 +237,7 @@ impl<'a> Distro<'a> {
     }
 
     fn apt(&self, program: &[&str], arguments: &[&str]) -> Result<Ran> {
+        check_interrupt(&self.net.cancel)?;
         let mut argv: Vec<String> = program.iter().map(|w| (*w).to_owned()).collect();
         argv.insert(1, format!("-c={}", self.config().display()));
         argv.extend(arguments.iter().map(|a| (*a).to_owned()));
@@ -296,92 +269,6 @@ fn complains(ran: &Ran) -> bool {
 
 fn age(path: &Path) -> Option<Duration> {
     fs::metadata(path).ok()?.modified().ok()?.elapsed().ok()
-}
-
-/// One index of source packages.
-#[derive(Debug, PartialEq, Eq)]
-struct Index {
-    base: String,
-    file: PathBuf,
-}
-
-/// Reads `apt-get indextargets`. The origin is what the signed Release file says, so an archive that
-/// merely uses the distribution's suite names is left out.
-fn read_targets(text: &str, distribution: &str) -> Vec<Index> {
-    text.lines()
-        .filter_map(|line| {
-            let [kind, origin, base, file] = line.split('\t').collect::<Vec<_>>().try_into().ok()?;
-            (kind == "Sources" && origin.eq_ignore_ascii_case(distribution)).then(|| Index {
-                base: base.trim_end_matches('/').to_owned(),
-                file: file.into(),
-            })
-        })
-        .collect()
-}
-
-fn read_index(text: &str, base: &str, package: PackageOf<'_>) -> Vec<Candidate> {
-    // Parsing is the cost: only stanzas whose package begins like a wanted one are worth it, and an
-    // index has tens of thousands. The archive's own name is the cheapest sign of all.
-    text.split("\n\n")
-        .filter(|s| s.contains(".orig.tar."))
-        .filter(|s| may_match(s, package))
-        .flat_map(stanzas)
-        .filter_map(|s| candidate(&s, base, package))
-        .collect()
-}
-
-/// Whether the stanza's package and version belong together; both are read without the rest.
-fn may_match(stanza: &str, package: PackageOf<'_>) -> bool {
-    let field = |name: &str| {
-        let at = stanza.lines().find_map(|l| l.strip_prefix(name));
-        at.map(str::trim)
-    };
-    let (Some(name), Some(version)) = (field("Package:"), field("Version:")) else {
-        return false;
-    };
-    upstream(version).and_then(|v| package(&v)).is_some_and(|p| p == name)
-}
-
-fn candidate(
-    stanza: &std::collections::BTreeMap<String, String>,
-    base: &str,
-    package: PackageOf<'_>,
-) -> Option<Candidate> {
-    let name = stanza.get("package")?;
-    let debian_version = stanza.get("version")?;
-    let version = upstream(debian_version)?;
-    if package(&version).as_ref() != Some(name) {
-        return None;
-    }
-    let directory = stanza.get("directory")?;
-    let stem = format!("{name}_{}.orig.tar.", upstream_text(debian_version));
-    let (sha256, size, file) = stanza.get("checksums-sha256")?.lines().find_map(|line| {
-        let [sha256, size, file] = line.split_whitespace().collect::<Vec<_>>().try_into().ok()?;
-        let pristine = file
-            .strip_prefix(&stem)
-            .is_some_and(|end| ["gz", "bz2", "xz"].contains(&end));
-        (pristine && is_hex(sha256, 64)).then_some((sha256, size, file))
-    })?;
-    Some(Candidate {
-        package: name.clone(),
-        debian_version: debian_version.clone(),
-        version,
-        sha256: sha256.to_owned(),
-        file: file.to_owned(),
-        size: size.parse().ok()?,
-        uri: format!("{base}/{directory}/{file}"),
-    })
-}
-
-/// `15.18` of `1:15.18-0+deb12u1`.
-fn upstream_text(debian_version: &str) -> &str {
-    let text = debian_version.split_once(':').map_or(debian_version, |(_, v)| v);
-    text.rsplit_once('-').map_or(text, |(v, _)| v)
-}
-
-/// Upstream's version, unless the archive was repacked (`5.7+dfsg`) or is numbered in another way.
-fn upstream(debian_version: &str) -> Option<Version> {
-    upstream_text(debian_version).replace('~', "").parse().ok()
 }
 
 struct PoolFile<'a> {
@@ -448,6 +335,7 @@ impl Pool for DistroPlace<'_> {
     fn provide(&self, sha256: Option<&str>, file: &Path) -> Result<std::result::Result<String, String>> {
         let listed = match self.distro.candidates(self.package) {
             Ok(listed) => listed,
+            Err(e) if e.exit() == Exit::Interrupted => return Err(e),
             // A host without apt, or without its mirror, has other places left.
             Err(e) => return Ok(Err(summary(&e))),
         };

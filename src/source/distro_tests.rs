@@ -4,98 +4,9 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
+use crate::source::apt_index::tests::{index, package};
 use crate::source::sha256;
 use crate::source::testing::net;
-
-fn package(version: &Version) -> Option<String> {
-    Some(format!("postgresql-{}", version.series(1)))
-}
-
-fn stanza(package: &str, version: &str, files: &[(&str, &str)]) -> String {
-    let sums: String = files.iter().map(|(sum, file)| format!(" {sum} 42 {file}\n")).collect();
-    format!(
-        "Package: {package}\nBinary: a,\n b\nVersion: {version}\nFiles:\n 0123 42 {package}.dsc\nChecksums-Sha256:\n{sums}Directory: pool/main/p/{package}\n\n"
-    )
-}
-
-fn index() -> String {
-    let (a, b, c, d) = (sha256("a"), sha256("b"), sha256("c"), sha256("d"));
-    [
-        stanza(
-            "postgresql-15",
-            "15.18-0+deb12u1",
-            &[
-                (&b, "postgresql-15_15.18-0+deb12u1.dsc"),
-                (&a, "postgresql-15_15.18.orig.tar.bz2"),
-            ],
-        ),
-        stanza("postgresql-15", "15.20-1", &[(&b, "postgresql-15_15.20.orig.tar.bz2")]),
-        stanza(
-            "postgresql-16",
-            "16~beta1-1~exp1",
-            &[(&c, "postgresql-16_16~beta1.orig.tar.gz")],
-        ),
-        stanza("postgresql-common", "248", &[(&d, "postgresql-common_248.tar.xz")]),
-        stanza(
-            "postgresql-15",
-            "15.3+dfsg-1",
-            &[(&d, "postgresql-15_15.3+dfsg.orig.tar.xz")],
-        ),
-        stanza(
-            "postgresql-15-ext",
-            "15.1-1",
-            &[(&d, "postgresql-15-ext_15.1.orig.tar.xz")],
-        ),
-        stanza(
-            "postgresql-14",
-            "1:14.9-1",
-            &[
-                (&d, "postgresql-14_14.9.orig-docs.tar.xz"),
-                (&c, "postgresql-14_14.9.orig.tar.xz"),
-            ],
-        ),
-        stanza(
-            "postgresql-13",
-            "13.1-1",
-            &[("short", "postgresql-13_13.1.orig.tar.xz")],
-        ),
-        "Package: broken\nVersion\n\n".into(),
-    ]
-    .concat()
-}
-
-#[test]
-fn pristine_archives_of_the_product_are_found() {
-    let found = read_index(&index(), "http://deb.example.org/debian", &package);
-    let shown: Vec<String> = found
-        .iter()
-        .map(|c| format!("{} {} {}", c.version, c.recorded(), c.uri))
-        .collect();
-    assert_eq!(
-        shown,
-        [
-            "15.18 distro:postgresql-15=15.18-0+deb12u1 http://deb.example.org/debian/pool/main/p/postgresql-15/postgresql-15_15.18.orig.tar.bz2",
-            "15.20 distro:postgresql-15=15.20-1 http://deb.example.org/debian/pool/main/p/postgresql-15/postgresql-15_15.20.orig.tar.bz2",
-            "16beta1 distro:postgresql-16=16~beta1-1~exp1 http://deb.example.org/debian/pool/main/p/postgresql-16/postgresql-16_16~beta1.orig.tar.gz",
-            "14.9 distro:postgresql-14=1:14.9-1 http://deb.example.org/debian/pool/main/p/postgresql-14/postgresql-14_14.9.orig.tar.xz",
-        ]
-    );
-    assert_eq!((found[0].size, found[0].sha256.clone()), (42, sha256("a")));
-}
-
-#[test]
-fn only_indexes_signed_by_the_distribution_count() {
-    let text = "Sources\tDebian\thttp://d.org/debian/\t/l/a\nSources\tOther\thttp://o.org/\t/l/b\n\
-                Packages\tDebian\thttp://d.org/debian/\t/l/c\nnonsense\n";
-    let base = "http://d.org/debian".to_owned();
-    assert_eq!(
-        read_targets(text, "debian"),
-        [Index {
-            base,
-            file: "/l/a".into()
-        }]
-    );
-}
 
 /// A system with a list of sources, an index, and an `apt-get` that answers as told.
 struct Host {

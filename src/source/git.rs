@@ -10,15 +10,15 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Once;
 
 use fs_err as fs;
-use git2::{ObjectType, Oid, Repository};
+use git2::Oid;
 
 use super::lockfile::is_hex;
 use super::mirror::{Spot, file_name, public_url};
-use super::{Attempt, Log, Net, Ran, all_failed, checkout, lock, sha256, start, write_atomically};
-use crate::error::{Error, Exit, IoContext, Result};
+use super::repository::{commits_with, create, hardened_argv, hardened_env, open};
+use super::{Attempt, Log, Net, Ran, all_failed, check_interrupt, checkout, lock, sha256, start, write_atomically};
+use crate::error::{Error, Exit, Result};
 
 /// Where the commits of a repository are: its home first, then other places of the same commits.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,66 +112,6 @@ pub fn mirror_name(url: &str) -> String {
         .take(40)
         .collect();
     format!("{stem}-{}.git", &sha256(&canonical)[..10])
-}
-
-/// `git` with the options that keep configuration and hooks out.
-pub(super) fn hardened_argv() -> Vec<String> {
-    let mut argv = vec!["git".to_owned()];
-    for option in [
-        "core.hooksPath=/dev/null",
-        "core.fsmonitor=false",
-        "core.autocrlf=false",
-        "protocol.ext.allow=never",
-        "gc.auto=0",
-        "maintenance.auto=false",
-    ] {
-        argv.extend(["-c".to_owned(), option.to_owned()]);
-    }
-    argv
-}
-
-/// The environment of a git child: `env` without any `GIT_*` of its own, and no configuration files.
-pub(super) fn hardened_env(env: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let mut env = env.clone();
-    env.retain(|name, _| !name.starts_with("GIT_"));
-    for (name, value) in [
-        ("GIT_CONFIG_NOSYSTEM", "1"),
-        ("GIT_CONFIG_GLOBAL", "/dev/null"),
-        ("GIT_TERMINAL_PROMPT", "0"),
-        ("GIT_NO_LAZY_FETCH", "1"),
-        ("GIT_NO_REPLACE_OBJECTS", "1"),
-        ("LC_ALL", "C"),
-    ] {
-        env.insert(name.into(), value.into());
-    }
-    // ssh must fail rather than ask for a password or an unknown host key.
-    env.insert("GIT_SSH_COMMAND".into(), "ssh -oBatchMode=yes".into());
-    env
-}
-
-/// Opens a repository for reading, whoever owns it, without configuration of the user or the system.
-pub(super) fn open(path: &Path) -> Result<Repository> {
-    static SET_UP: Once = Once::new();
-    SET_UP.call_once(|| {
-        // SAFETY: the calls change global state of libgit2 and must not race with other calls that
-        // read it; `Once` orders them before every repository this crate opens.
-        // Owners do not matter: nothing a repository holds is run by us, only its objects are read.
-        unsafe {
-            let _ = git2::opts::set_verify_owner_validation(false);
-            for level in [
-                git2::ConfigLevel::System,
-                git2::ConfigLevel::Global,
-                git2::ConfigLevel::XDG,
-            ] {
-                let _ = git2::opts::set_search_path(level, "/nonexistent");
-            }
-        }
-    });
-    Repository::open(path).map_err(|e| {
-        Error::new(Exit::Source, "cannot open a git repository")
-            .detail("repository", path.display())
-            .caused_by(e.message())
-    })
 }
 
 /// Refuses values that are no ids and names before they reach a command line.
@@ -500,6 +440,7 @@ impl<'a> Mirror<'a> {
     }
 
     fn git(&self, spot: &Spot, verb: &str, options: &[&str], refs: &[String]) -> Result<Ran> {
+        check_interrupt(&self.net.cancel)?;
         let mut argv = hardened_argv();
         argv.extend([format!("--git-dir={}", self.path.display()), verb.to_owned()]);
         if verb == "fetch" {
@@ -554,55 +495,10 @@ impl<'a> Mirror<'a> {
     }
 }
 
-/// A mirror appears with everything git needs in it, or not at all.
-fn create(path: &Path) -> Result<()> {
-    let doing = || "cannot create a git mirror".to_owned();
-    let parent = path.parent().expect("a mirror is below the mirrors directory");
-    if path.exists() {
-        fs::remove_dir_all(path).doing(doing)?;
-    }
-    let temp = tempfile::Builder::new()
-        .prefix(".new-")
-        .tempdir_in(parent)
-        .doing(doing)?;
-    let bare = temp.path().join("git");
-    let mut options = git2::RepositoryInitOptions::new();
-    options.bare(true).external_template(false);
-    Repository::init_opts(&bare, &options).map_err(|e| {
-        Error::new(Exit::Host, doing())
-            .detail("mirror", path.display())
-            .caused_by(e.message())
-    })?;
-    fs::rename(&bare, path).doing(doing)
-}
-
 /// The digits of an abbreviated commit id.
 fn abbreviation(rev: &str) -> Option<String> {
     let digits = rev.to_ascii_lowercase();
     ((7..40).contains(&digits.len()) && is_hex(&digits, digits.len())).then_some(digits)
-}
-
-/// All commits whose id begins with `digits`.
-fn commits_with(repo: &Repository, digits: &str) -> Result<Vec<String>> {
-    let unreadable = |e: git2::Error| {
-        Error::new(Exit::Source, "cannot read a git repository")
-            .detail("repository", repo.path().display())
-            .caused_by(e.message())
-    };
-    let odb = repo.odb().map_err(unreadable)?;
-    let mut found = Vec::new();
-    odb.foreach(|oid| {
-        if oid.to_string().starts_with(digits) {
-            found.push(*oid);
-        }
-        true
-    })
-    .map_err(unreadable)?;
-    let is_commit = |oid: &Oid| odb.read_header(*oid).is_ok_and(|(_, kind)| kind == ObjectType::Commit);
-    let mut commits: Vec<String> = found.iter().filter(|o| is_commit(o)).map(Oid::to_string).collect();
-    commits.sort();
-    commits.dedup();
-    Ok(commits)
 }
 
 fn ambiguous(rev: &str, commits: &[String]) -> Error {

@@ -12,8 +12,9 @@ use sha2::{Digest, Sha256};
 use ureq::http::{HeaderMap, Response, header};
 
 use super::mirror::public_url;
-use super::{Attempt, Log, Net, hex};
+use super::{Attempt, Log, Net, check_interrupt, hex};
 use crate::error::{Error, Exit, IoContext, Result};
+use crate::process::Cancel;
 
 /// A transfer that breaks off is taken up again as long as each attempt brings something.
 const ATTEMPTS: usize = 5;
@@ -37,10 +38,16 @@ pub(super) fn download(url: &str, mapped: bool, partial: &Path, net: &Net, log: 
         Ok(agent) => agent,
         Err(why) => return Ok(Err(why)),
     };
-    let transfer = Transfer { url, partial, agent };
+    let transfer = Transfer {
+        url,
+        partial,
+        agent,
+        cancel: &net.cancel,
+    };
     let mut resumed = false;
     let mut why = String::new();
     for _ in 0..ATTEMPTS {
+        check_interrupt(&net.cancel)?;
         let had = transfer.resumable();
         log.line(format!("+ GET {} from byte {had}", public_url(url)));
         let end = transfer.once(had)?;
@@ -96,6 +103,7 @@ struct Transfer<'a> {
     url: &'a str,
     partial: &'a Path,
     agent: ureq::Agent,
+    cancel: &'a Cancel,
 }
 
 impl Transfer<'_> {
@@ -169,6 +177,8 @@ impl Transfer<'_> {
         let appended = from > 0;
         let broken = |reason: String| Ok(End::Broken { reason, appended });
         loop {
+            // What came so far stays for the next run.
+            check_interrupt(self.cancel)?;
             let n = match body.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(n) => n,

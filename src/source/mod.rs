@@ -5,7 +5,8 @@
 //! places and pins, and answers with bytes that match the pins, or with an error that names every
 //! place tried. Only this module reaches the network.
 
-pub mod apt_sources;
+mod apt_index;
+mod apt_sources;
 pub mod archive;
 pub mod checkout;
 pub mod distro;
@@ -15,6 +16,7 @@ pub mod local;
 pub mod lockfile;
 pub mod mirror;
 pub mod patch;
+mod repository;
 pub mod tarball;
 mod tree;
 
@@ -29,6 +31,7 @@ use sha2::{Digest, Sha256};
 pub use mirror::MirrorMap;
 
 use crate::error::{Error, Exit, IoContext, Result};
+use crate::process::{self, Cancel};
 
 /// Longest a single fetching child may take.
 const CHILD_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
@@ -42,6 +45,8 @@ pub struct Net {
     pub mirrors: MirrorMap,
     /// The complete environment of fetching children (PATH, HOME, proxies, certificates, `SSH_AUTH_SOCK`).
     pub env: BTreeMap<String, String>,
+    /// The user's wish to stop; looked at between children and while a download runs.
+    pub cancel: Cancel,
 }
 
 /// Log of a fetch step: what was asked of whom, and what the children said.
@@ -99,7 +104,14 @@ impl Ran {
 /// The one place of `source` that starts a program. The environment is complete, stdin is `stdin`.
 fn start(argv: &[String], env: &BTreeMap<String, String>, dir: &Path, stdin: &[u8], log: &Log) -> Result<Ran> {
     log.line(format!("+ {}", shown(argv)));
-    let ran = child(argv, env, dir, stdin)?;
+    let stdin = (!stdin.is_empty()).then_some(stdin);
+    let captured = process::capture(argv, env, dir, stdin, CHILD_LIMIT).map_err(|e| disguised(&e, argv))?;
+    let ran = Ran {
+        ok: captured.status.success(),
+        status: captured.status.to_string(),
+        stdout: captured.stdout,
+        stderr: String::from_utf8_lossy(&captured.stderr).into_owned(),
+    };
     log.line(&ran.stderr);
     if !ran.ok {
         log.line(format!("= {}", ran.status));
@@ -113,38 +125,27 @@ fn shown(argv: &[String]) -> String {
     shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "))
 }
 
-fn child(argv: &[String], env: &BTreeMap<String, String>, dir: &Path, stdin: &[u8]) -> Result<Ran> {
-    use std::process::{Command, Stdio};
-    let missing = |e: &std::io::Error| {
-        Error::new(Exit::Host, format!("cannot start `{}`", argv[0]))
-            .caused_by(e)
-            .hint("install it, or see what this host lacks with `bm doctor`")
-    };
-    let mut child = Command::new(&argv[0])
-        .args(&argv[1..])
-        .env_clear()
-        .envs(env)
-        .current_dir(dir)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|e| missing(&e))?;
-    let mut pipe = child.stdin.take().expect("stdin was asked for as a pipe");
-    let text = stdin.to_vec();
-    let writer = std::thread::spawn(move || {
-        let _ = pipe.write_all(&text);
-    });
-    let out = child
-        .wait_with_output()
-        .doing(|| format!("cannot read the output of `{}`", argv[0]))?;
-    let _ = writer.join();
-    Ok(Ran {
-        ok: out.status.success(),
-        status: out.status.to_string(),
-        stdout: out.stdout,
-        stderr: String::from_utf8_lossy(&out.stderr).into_owned(),
-    })
+/// An error of a child without the user names and passwords that URLs in its argv may hold.
+fn disguised(e: &Error, argv: &[String]) -> Error {
+    let public = |text: &str| text.replace(&argv.join(" "), &shown(argv));
+    let error = Error::new(e.exit(), public(e.headline()));
+    let error = e
+        .details()
+        .iter()
+        .fold(error, |error, (k, v)| error.detail(k, public(v)));
+    let error = e.causes().iter().fold(error, |error, c| error.caused_by(public(c)));
+    match e.hint_text() {
+        Some(hint) => error.hint(hint),
+        None => error.hint("see what this host lacks: bm doctor"),
+    }
+}
+
+/// Stops between two steps of a fetch when the user asked for it.
+fn check_interrupt(cancel: &Cancel) -> Result<()> {
+    match cancel.requested() {
+        Some(_) => Err(Error::new(Exit::Interrupted, "interrupted while fetching sources")),
+        None => Ok(()),
+    }
 }
 
 /// Holds `path` as a lock until the value is dropped; waits for another holder. The file stays.
@@ -265,7 +266,18 @@ mod tests {
         )
         .unwrap_err();
         assert_eq!(error.exit(), Exit::Host);
-        assert!(error.headline().contains("`/no/such/program`"), "{error}");
+        assert!(error.to_string().contains("/no/such/program"), "{error}");
+        assert!(error.hint_text().is_some());
+    }
+
+    #[test]
+    fn errors_and_logs_of_children_hide_passwords() {
+        let temp = tempfile::tempdir().unwrap();
+        let log = temp.path().join("log");
+        let argv = ["/no/such/git".into(), "https://me:secret@x.org/a".into()];
+        let error = start(&argv, &BTreeMap::new(), temp.path(), b"", &Log::to(&log)).unwrap_err();
+        assert!(!error.to_string().contains("secret"), "{error}");
+        assert_eq!(fs::read_to_string(&log).unwrap(), "+ /no/such/git https://x.org/a\n");
     }
 
     #[test]

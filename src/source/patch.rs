@@ -65,7 +65,7 @@ pub fn apply(src: &Path, patches: &[Patch], env: &BTreeMap<String, String>, log:
 /// Without a ceiling, `git apply` below some other repository takes that one for its own and skips
 /// every file outside it, with success.
 fn applier_env(src: &Path, env: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let mut env = super::git::hardened_env(env);
+    let mut env = super::repository::hardened_env(env);
     let above = src.parent().unwrap_or(src);
     env.insert("GIT_CEILING_DIRECTORIES".into(), above.to_string_lossy().into_owned());
     env
@@ -116,7 +116,7 @@ impl Applier<'_> {
     }
 
     fn git(&self, patch: &Patch, options: &[&str]) -> Result<Ran> {
-        let mut argv = super::git::hardened_argv();
+        let mut argv = super::repository::hardened_argv();
         argv.extend(["apply", "--whitespace=nowarn"].map(String::from));
         argv.push(format!("-p{}", patch.strip));
         argv.extend(options.iter().map(|o| (*o).to_owned()));

@@ -326,3 +326,10 @@ fn places_are_tried_in_order_and_all_are_listed() {
         "the cache serves before any place"
     );
 }
+
+#[test]
+fn an_interrupted_run_asks_nobody_any_more() {
+    let case = Case::mapped("http://127.0.0.1:9");
+    case.net.cancel.request(crate::process::Urgency::Orderly);
+    assert_eq!(case.ensure(Some(&case.pin)).unwrap_err().exit(), Exit::Interrupted);
+}
