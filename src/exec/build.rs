@@ -1,5 +1,6 @@
 //! One build through its steps. The only way a prefix comes to be.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -12,8 +13,10 @@ use crate::audit::launcher::{self, JobFifo};
 use crate::audit::libraries;
 use crate::audit::prefix::Place;
 use crate::error::{Error, Exit, IoContext as _, Result};
-use crate::layout::WorkDir;
+use crate::layout::{Layout, WorkDir};
 use crate::model::manifest::{Audit, Evidence, Library, PatchRecord, SourceRecord, StepRecord};
+use crate::model::name::BuildName;
+use crate::model::recipe::{Driver, Word};
 use crate::plan::{BuildPlan, Call, StepName};
 use crate::process::{self, Command, Ended, Limits};
 use crate::smoke::{self, SmokeExpect};
@@ -40,6 +43,8 @@ struct Kept {
     patches: Vec<PatchRecord>,
     /// Steps that are done.
     times: Vec<StepRecord>,
+    /// Environment of the steps, for `bm shell`.
+    env: BTreeMap<String, String>,
 }
 
 /// One attempt at a build.
@@ -235,7 +240,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Environment of the children: empty but for what is listed.
-    pub(super) fn environment(&self) -> Result<std::collections::BTreeMap<String, String>> {
+    pub(super) fn environment(&self) -> Result<BTreeMap<String, String>> {
         let mut path = vec![self.work.bin()];
         path.extend(self.runner.path.iter().cloned());
         let epoch = i64::try_from(self.source.time).ok();
@@ -303,7 +308,9 @@ impl<'a> Attempt<'a> {
         let Some(_token) = runner.pool.acquire(&runner.ctx.cancel)? else {
             return Err(interrupted(self.plan));
         };
-        smoke_prefix(runner, self.plan, &self.work.0, &self.log(StepName::Smoke))
+        let plan = self.plan;
+        let expect = smoke_expect(&plan.version.to_string(), &plan.driver, &plan.smoke_command);
+        smoke::run(&plan.prefix, plan.smoke, &expect, &self.work.0, &self.log(StepName::Smoke), &runner.ctx.cancel)
     }
 
     /// Notes in the work tree how far the attempt has got.
@@ -318,6 +325,7 @@ impl<'a> Attempt<'a> {
             source: self.source.clone(),
             patches: self.patches.clone(),
             times: self.times.clone(),
+            env: self.environment().unwrap_or_default(),
         };
         let text = serde_json::to_string(&kept).expect("plain data becomes JSON");
         // Only `--from` needs it; without it that is refused, which is no harm.
@@ -347,14 +355,41 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// The smoke test of a plan's prefix, also for `bm smoke`.
-pub(super) fn smoke_prefix(runner: &Runner<'_>, plan: &BuildPlan, scratch: &Path, log: &Path) -> Result<crate::model::manifest::Smoke> {
-    let expect = SmokeExpect {
-        extensions: plan.driver.extensions.clone(),
-        command: plan.smoke_command.iter().map(|w| w.text.clone()).collect(),
-        ..SmokeExpect::version(plan.version.to_string())
-    };
-    smoke::run(&plan.prefix, plan.smoke, &expect, scratch, log, &runner.ctx.cancel)
+/// What the smoke test of a prefix must find.
+pub fn smoke_expect(version: &str, driver: &Driver, command: &[Word]) -> SmokeExpect {
+    SmokeExpect {
+        extensions: driver.extensions.clone(),
+        command: command.iter().map(|w| w.text.clone()).collect(),
+        ..SmokeExpect::version(version)
+    }
+}
+
+/// The kept work tree of a failed build.
+#[derive(Debug)]
+pub struct KeptTree {
+    /// The whole work directory.
+    pub work: PathBuf,
+    /// The build directory in it.
+    pub build: PathBuf,
+    /// Environment of its steps.
+    pub env: BTreeMap<String, String>,
+}
+
+/// Finds the newest kept tree of a build.
+pub fn kept_tree(layout: &Layout, name: &BuildName) -> Option<KeptTree> {
+    let start = format!("{name}-");
+    let trees = fs::read_dir(layout.work_root()).ok()?.filter_map(|entry| {
+        let work = entry.ok()?.path();
+        let id = work.file_name()?.to_str()?.strip_prefix(&start)?;
+        if id.len() != 8 || !id.chars().all(|c| c.is_ascii_hexdigit()) {
+            return None;
+        }
+        let state = work.join(STATE);
+        let kept: Kept = serde_json::from_str(&fs::read_to_string(&state).ok()?).ok()?;
+        Some((fs::metadata(&state).ok()?.modified().ok()?, work, kept.env))
+    });
+    let (_, work, env) = trees.max_by_key(|(time, ..)| *time)?;
+    Some(KeptTree { build: WorkDir(work.clone()).build(), work, env })
 }
 
 fn interrupted(plan: &BuildPlan) -> Error {

@@ -50,6 +50,22 @@ fn own(program: &str) -> Requirement {
     }
 }
 
+/// Programs of a toolchain that the host lacks, with the toolchain's packages.
+pub fn toolchain_missing(prober: &Prober, toolchain: &Toolchain) -> Vec<Missing> {
+    let packages = super::host::os_release().packages(&toolchain.packages).to_vec();
+    let programs = [&toolchain.cc, &toolchain.ar, &toolchain.nm, &toolchain.ranlib];
+    programs
+        .into_iter()
+        .chain(&toolchain.lto_programs)
+        .filter(|word| prober.program(&word.text).is_none())
+        .map(|word| Missing {
+            need: Need::Program(word.text.clone()),
+            packages: packages.clone(),
+            origin: word.origin.clone(),
+        })
+        .collect()
+}
+
 /// The line that installs what is missing, as far as packages are known.
 pub fn apt_line(missing: &[Missing]) -> Option<String> {
     let packages: Vec<String> = missing.iter().flat_map(|m| m.packages.iter().cloned()).collect();
