@@ -99,7 +99,7 @@ impl Context {
         fs::create_dir_all(&home).doing(|| format!("cannot make `{}`", home.display()))?;
         let mut env = process::base(&process::host_path(), &home, &std::env::temp_dir(), None)?;
         env.extend(process::fetch_extra());
-        Ok(Net { offline, mirrors, env })
+        Ok(Net { offline, mirrors, env, cancel: self.cancel.clone() })
     }
 
     /// Names for reading selectors.

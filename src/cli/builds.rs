@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use crate::context::Context;
-use crate::error::{Error, Exit, Result};
+use crate::error::{Exit, Result};
 use crate::exec::decide::{self, Decision};
 use crate::exec::resolve::Reach;
 use crate::exec::{self, Done, Options, Results, Runner, fetch};
@@ -330,8 +330,10 @@ pub fn doctor(ctx: &Context, builds: &[String]) -> Ended {
             ctx.shell.result(format!("repaired {line}"));
         }
         for listed in store::list(&ctx.layout).map_err(one)? {
-            if let Some(why) = listed.problem() {
-                ctx.shell.result(format!("not bm's: {} ({why})", listed.name));
+            match listed.state {
+                store::State::Built(_) => {}
+                store::State::Unsealed => ctx.shell.result(format!("unsealed {}", listed.name)),
+                store::State::Foreign(why) => ctx.shell.result(format!("not bm's: {} ({why})", listed.name)),
             }
         }
         if let Ok(free) = store::disk::free_bytes(ctx.layout.root()) {

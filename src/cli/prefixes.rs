@@ -29,7 +29,13 @@ pub fn built(ctx: &Context) -> Result<(Vec<Manifest>, BTreeMap<BuildName, BuildN
     if !ctx.layout.root().is_dir() {
         return Ok((vec![], BTreeMap::new()));
     }
-    let mut manifests: Vec<Manifest> = store::list(&ctx.layout)?.into_iter().filter_map(store::Listed::into_manifest).collect();
+    let mut manifests: Vec<Manifest> = store::list(&ctx.layout)?
+        .into_iter()
+        .filter_map(|listed| match listed.state {
+            store::State::Built(manifest) => Some(*manifest),
+            _ => None,
+        })
+        .collect();
     manifests.sort_by(|a, b| {
         let version = |m: &Manifest| m.version.parse::<crate::model::version::Version>().ok();
         (&a.product, version(a), &a.variant, &a.name).cmp(&(&b.product, version(b), &b.variant, &b.name))
@@ -138,7 +144,7 @@ fn again(ctx: &Context, locks: &store::lock::Locks, name: &BuildName, m: &Manife
     let _lock = locks.prefix(name, exec::lock_wait(ctx), &exec::say_waiting(ctx, name.as_str()))?;
     let product = m.product.parse().ok().and_then(|p| ctx.library.recipes.get(&p));
     let recipe = product.ok_or_else(|| Error::new(Exit::Usage, format!("no recipe says how `{}` is tested", m.product)))?;
-    let work = store::work::scratch(&ctx.layout, &format!("smoke-{name}"))?;
+    let work = scratch(ctx, name)?;
     let logs = ctx.layout.state().join("logs");
     fs_err::create_dir_all(&logs).doing(|| "cannot make the directory of logs".to_owned())?;
     let expect = build::smoke_expect(&m.version, &m.driver, &recipe.smoke_command);
@@ -148,6 +154,13 @@ fn again(ctx: &Context, locks: &store::lock::Locks, name: &BuildName, m: &Manife
     result
 }
 
+/// A directory for one smoke test outside a build, empty.
+fn scratch(ctx: &Context, name: &BuildName) -> Result<std::path::PathBuf> {
+    let work = ctx.layout.work(name, "smoketest");
+    store::work::fresh_work(&ctx.layout, &work)?;
+    Ok(work.0)
+}
+
 /// `bm verify`.
 pub fn verify(ctx: &Context, args: &Built, json: bool) -> Ended {
     let mut errors = Vec::new();
@@ -155,7 +168,12 @@ pub fn verify(ctx: &Context, args: &Built, json: bool) -> Ended {
     for manifest in pick(ctx, &args.builds)? {
         let name = &manifest.name;
         let report = verifying::verify(std::path::Path::new(&manifest.prefix)).map_err(one)?;
-        reports.push(json!({"name": name, "intact": report.is_intact(), "missing": report.missing, "changed": report.changed, "extra": report.extra}));
+        let changed: Vec<_> = report
+            .changed
+            .iter()
+            .map(|c| json!({"path": c.path, "what": c.what, "expected": c.expected, "got": c.got}))
+            .collect();
+        reports.push(json!({"name": name, "intact": report.is_intact(), "missing": report.missing, "changed": changed, "extra": report.extra}));
         if report.is_intact() {
             if !json {
                 ctx.shell.status("Intact", format!("{name}: {}, {} added later", text::count(manifest.files, "file"), report.extra.len()));
@@ -167,7 +185,7 @@ pub fn verify(ctx: &Context, args: &Built, json: bool) -> Ended {
             error = error.detail("missing", path);
         }
         for change in report.changed.iter().take(10) {
-            error = error.detail("changed", change);
+            error = error.detail("changed", format!("{}: {} was {}, is {}", change.path, change.what, change.expected, change.got));
         }
         errors.push(error.hint(format!("bm build {name} --rebuild")));
     }

@@ -132,7 +132,8 @@ pub fn history(ctx: &Context, selectors: &[String], json: bool) -> Ended {
     for name in picked {
         let now = sealed(ctx, &name);
         for remembered in past::history(&ctx.layout, &name).map_err(one)? {
-            let m = &remembered.manifest;
+            // A record that cannot be read any more is not a build that never was.
+            let Ok(m) = &remembered.manifest else { continue };
             let here = now.as_ref().is_some_and(|n| n.identity == m.identity && n.built_at == m.built_at);
             let compiler = m.toolchain.tools.get("cc").map_or("", |t| t.version.as_str()).to_owned();
             rows.push(vec![m.built_at.clone(), m.name.clone(), m.version.clone(), compiler, m.identity[..12].to_owned(), if here { "there" } else { "gone" }.to_owned()]);

@@ -50,7 +50,6 @@ pub struct Options {
 }
 
 /// Everything a run of builds shares.
-#[derive(Debug)]
 pub struct Runner<'a> {
     pub(crate) ctx: &'a Context,
     pub(crate) net: Net,

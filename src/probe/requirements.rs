@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::host;
 use super::tools::Prober;
 use crate::error::{Error, Exit, Result};
-use crate::model::recipe::{Need, Origin, Requirement, SourceKind};
+use crate::model::recipe::{Need, Origin, Requirement, SourceKind, Toolchain};
 use crate::process::{self, Cancel, Command, Ended, Limits};
 
 const APT_INSTALL: [&str; 4] = ["apt-get", "install", "-y", "--no-install-recommends"];

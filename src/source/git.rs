@@ -91,8 +91,8 @@ pub fn resolve_rev(mirrors: &Path, places: &GitPlaces, rev: &str, net: &Net, log
 /// Exit 4 when the commit has no such file.
 pub fn read_file(repository: &Path, commit: &str, file: &str) -> Result<Vec<u8>> {
     let read = || -> std::result::Result<Vec<u8>, git2::Error> {
-        let repo = Repository::open_bare(repository)?;
-        let tree = repo.find_commit(Oid::from_str(commit)?)?.tree()?;
+        let repo = git2::Repository::open_bare(repository)?;
+        let tree = repo.find_commit(git2::Oid::from_str(commit)?)?.tree()?;
         let blob = tree.get_path(Path::new(file))?.to_object(&repo)?.peel_to_blob()?;
         Ok(blob.content().to_vec())
     };

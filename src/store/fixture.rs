@@ -1,5 +1,5 @@
-// Shared by the unit tests here and by tests/store.rs, which includes this file: it may use no
-// path of the crate.
+//! A sample manifest, shared by the unit tests here and by tests/store.rs, which includes this file:
+//! it may use no path of the crate.
 
 /// The JSON of a manifest for the build at `prefix`; the caller reads it into its `Manifest`.
 pub fn manifest(prefix: &std::path::Path, identity: &str, files_sha256: &str, serial: u64) -> serde_json::Value {

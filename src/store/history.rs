@@ -37,9 +37,11 @@ pub(super) fn append(layout: &Layout, name: &BuildName, sealed: &Manifest, text:
             return Ok(());
         }
     }
-    Err(Error::new(Exit::Store, format!("cannot remember the build of `{name}`"))
-        .detail("history", dir.display())
-        .caused_by("another manifest has its name there"))
+    Err(
+        Error::new(Exit::Store, format!("cannot remember the build of `{name}`"))
+            .detail("history", dir.display())
+            .caused_by("another manifest has its name there"),
+    )
 }
 
 /// All builds of a name, oldest first.
