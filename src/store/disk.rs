@@ -54,11 +54,11 @@ pub(super) fn remove_file(path: &Path) -> Result<()> {
     }
 }
 
-/// Whole content of a file, `None` when there is none.
+/// Whole content of a file, `None` when there is none, also when a file is where a directory should be.
 pub(super) fn read_if_there(path: &Path) -> Result<Option<String>> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) if [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&e.kind()) => Ok(None),
         Err(e) => Err(Error::io(format!("cannot read `{}`", path.display()), &e)),
     }
 }
@@ -98,7 +98,12 @@ fn temp_with(dir: &Path, bytes: &[u8]) -> io::Result<tempfile::NamedTempFile> {
 /// # Errors
 /// The old content is then still there, unless only the last step, making the rename durable, failed.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
-    let write = || temp_with(dir_of(path), bytes)?.persist(path).map_err(|e| e.error).map(drop);
+    let write = || {
+        temp_with(dir_of(path), bytes)?
+            .persist(path)
+            .map_err(|e| e.error)
+            .map(drop)
+    };
     write().doing(|| format!("cannot write `{}`", path.display()))?;
     sync_dir(dir_of(path))
 }
@@ -219,8 +224,7 @@ pub(super) fn trash_name(layout: &Layout, tree: &Path) -> Result<PathBuf> {
 pub fn remove_tree(path: &Path) -> Result<()> {
     let name = CString::new(path.as_os_str().as_bytes()).expect("paths of the store hold no zero byte");
     let mut shown = path.to_path_buf();
-    remove_at(CWD, &name, FileType::Unknown, None, &mut shown)
-        .doing(|| format!("cannot remove `{}`", shown.display()))
+    remove_at(CWD, &name, FileType::Unknown, None, &mut shown).doing(|| format!("cannot remove `{}`", shown.display()))
 }
 
 /// `shown` is the path of the entry; after an error, of the entry that failed.
@@ -379,7 +383,10 @@ mod tests {
 
     #[test]
     fn temporary_names_tell_their_owner() {
-        assert_eq!(temp_owner(OsStr::new(&format!("{}x", temp_prefix()))), Some(std::process::id()));
+        assert_eq!(
+            temp_owner(OsStr::new(&format!("{}x", temp_prefix()))),
+            Some(std::process::id())
+        );
         assert_eq!(temp_owner(OsStr::new("bm-1-x.json")), None);
         assert_eq!(temp_owner(OsStr::new(".bm")), None);
     }

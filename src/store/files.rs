@@ -156,7 +156,9 @@ pub(super) fn observe(dir: &Path, path: &str) -> io::Result<Option<FileEntry>> {
     if kind.is_symlink() {
         entry.kind = FileKind::Symlink;
         let target = fs::read_link(&full)?;
-        let target = target.to_str().ok_or_else(|| io::Error::other("a link's target is not UTF-8"))?;
+        let target = target
+            .to_str()
+            .ok_or_else(|| io::Error::other("a link's target is not UTF-8"))?;
         entry.target = Some(target.to_owned());
     } else if kind.is_file() {
         entry.kind = FileKind::File;
@@ -193,7 +195,10 @@ pub fn read(dir: &Path, files_sha256: &str) -> Result<FileList, String> {
     }
     let list: FileList = serde_json::from_slice(&text).map_err(|e| format!("`.bm/files.json`: {e}"))?;
     if list.schema > SCHEMA {
-        return Err(format!("`.bm/files.json` has schema {}, newer than {SCHEMA}", list.schema));
+        return Err(format!(
+            "`.bm/files.json` has schema {}, newer than {SCHEMA}",
+            list.schema
+        ));
     }
     Ok(list)
 }
@@ -222,7 +227,10 @@ mod tests {
         assert!(paths.is_sorted());
         let a = &list.files[2];
         let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert_eq!((a.mode.as_str(), a.size, a.sha256.as_deref()), ("4755", Some(3), Some(abc)));
+        assert_eq!(
+            (a.mode.as_str(), a.size, a.sha256.as_deref()),
+            ("4755", Some(3), Some(abc))
+        );
         assert_eq!(list.files[4].target.as_deref(), Some("nowhere"));
 
         let summary = write(root, &list).unwrap();

@@ -37,9 +37,11 @@ pub(super) fn append(layout: &Layout, name: &BuildName, sealed: &Manifest, text:
             return Ok(());
         }
     }
-    Err(Error::new(Exit::Store, format!("cannot remember the build of `{name}`"))
-        .detail("history", dir.display())
-        .caused_by("another manifest has its name there"))
+    Err(
+        Error::new(Exit::Store, format!("cannot remember the build of `{name}`"))
+            .detail("history", dir.display())
+            .caused_by("another manifest has its name there"),
+    )
 }
 
 /// All builds of a name, oldest first.
@@ -88,7 +90,7 @@ mod tests {
         let sizes: Vec<_> = found.iter().map(|r| r.manifest.as_ref().unwrap().size).collect();
         assert_eq!(sizes.len(), 2, "{found:?}");
         assert!(sizes.contains(&1) && sizes.contains(&2));
-        assert_eq!(remembered_names(&layout).unwrap(), [name.clone()]);
+        assert_eq!(remembered_names(&layout).unwrap(), std::slice::from_ref(&name));
         fs::write(&found[0].path, "{}").unwrap();
         assert!(history(&layout, &name).unwrap()[0].manifest.is_err());
     }

@@ -65,7 +65,7 @@ impl Record {
 
     /// Whether a tree is the one this record is about.
     pub(super) fn marks(&self, tree: &Path) -> Result<bool> {
-        Ok(disk::read_if_there(&mark_file(tree)).is_ok_and(|text| text.as_ref() == Some(&self.token)))
+        Ok(disk::read_if_there(&mark_file(tree))?.as_ref() == Some(&self.token))
     }
 }
 
@@ -83,7 +83,9 @@ pub(super) fn write(layout: &Layout, record: &Record) -> Result<()> {
 /// The record of a name, if it is in motion.
 pub fn read(layout: &Layout, name: &BuildName) -> Result<Option<Record>> {
     let path = layout.journal_record(name);
-    let Some(text) = disk::read_if_there(&path)? else { return Ok(None) };
+    let Some(text) = disk::read_if_there(&path)? else {
+        return Ok(None);
+    };
     // Records are written by rename, so no crash leaves half of one.
     let bad = |why: String| {
         Error::new(Exit::Store, format!("cannot use the journal record of `{name}`"))
@@ -92,7 +94,9 @@ pub fn read(layout: &Layout, name: &BuildName) -> Result<Option<Record>> {
     };
     let record: Record = serde_json::from_str(&text).map_err(|e| bad(e.to_string()))?;
     if record.schema > SCHEMA {
-        return Err(bad(format!("its schema {} is newer than {SCHEMA}", record.schema)).hint("use the bm that wrote it"));
+        return Err(
+            bad(format!("its schema {} is newer than {SCHEMA}", record.schema)).hint("use the bm that wrote it")
+        );
     }
     if record.name != *name {
         return Err(bad(format!("it is about `{}`", record.name)));
@@ -130,9 +134,13 @@ mod tests {
         let record = Record::new(&name, "abc");
         write(&layout, &record).unwrap();
         assert_eq!(read(&layout, &name).unwrap(), Some(record.clone()));
-        assert_eq!(names(&layout).unwrap(), [name.clone()]);
+        assert_eq!(names(&layout).unwrap(), std::slice::from_ref(&name));
         let other = serde_json::to_string(&Record::new(&"pg".parse().unwrap(), "abc")).unwrap();
-        for text in ["{", &other, &serde_json::to_string(&Record { schema: 9, ..record }).unwrap()] {
+        for text in [
+            "{",
+            &other,
+            &serde_json::to_string(&Record { schema: 9, ..record }).unwrap(),
+        ] {
             fs::write(layout.journal_record(&name), text).unwrap();
             assert_eq!(read(&layout, &name).unwrap_err().exit(), Exit::Store, "{text}");
         }

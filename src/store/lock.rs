@@ -244,7 +244,10 @@ impl Locks {
             },
         };
         let entry = (thread::current().id(), key.clone());
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
+        self.held
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(entry.clone());
         Ok(Some(Guard {
             _file: file,
             entry,
@@ -273,7 +276,10 @@ impl Locks {
         }
         // Emptied first: a reader must not see the end of a longer, older text. A full disk is no
         // reason to refuse: the text is for the message only, the lock is what counts.
-        let _ = file.file().set_len(0).and_then(|()| file.write_all(self.who().as_bytes()));
+        let _ = file
+            .file()
+            .set_len(0)
+            .and_then(|()| file.write_all(self.who().as_bytes()));
         Ok(Some(file))
     }
 
@@ -357,7 +363,10 @@ mod tests {
         let error = two.prefix(&build("pg"), NOW, &|_| {}).unwrap_err();
         assert_eq!(error.exit(), Exit::Store);
         let text = error.to_string();
-        assert!(text.contains("build `pg` is locked") && text.contains("`bm build pg`"), "{text}");
+        assert!(
+            text.contains("build `pg` is locked") && text.contains("`bm build pg`"),
+            "{text}"
+        );
         assert!(text.contains(&std::process::id().to_string()), "{text}");
         assert!(two.prefix(&build("other"), NOW, &|_| {}).is_ok());
         drop(guard);
@@ -385,8 +394,10 @@ mod tests {
         let guard = one.prefix(&build("pg"), NOW, &|_| {}).unwrap();
         let (tell, told) = mpsc::channel();
         let waiting = thread::spawn(move || {
-            two.prefix(&build("pg"), LockWait::ForEver, &|holder| tell.send(holder.clone()).unwrap())
-                .map(drop)
+            two.prefix(&build("pg"), LockWait::ForEver, &|holder| {
+                tell.send(holder.clone()).unwrap()
+            })
+            .map(drop)
         });
         let holder = told.recv().unwrap();
         assert_eq!(holder.who.unwrap().command, "bm build pg");
