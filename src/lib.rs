@@ -2,6 +2,7 @@
 //! that can prove what they are. ARCHITECTURE.md has the map.
 
 pub mod error;
+pub mod exec;
 pub mod layout;
 pub mod model;
 pub mod process;

@@ -56,9 +56,8 @@ pub fn capture<S: AsRef<OsStr>>(
     };
     let outcome = probe.collect(timeout);
     // The group goes while the dead leader still reserves its number.
-    let group = kill_process_group(Pid::from_child(&probe.child), Signal::KILL);
+    let _ = kill_process_group(Pid::from_child(&probe.child), Signal::KILL);
     let status = probe.child.wait().doing(|| format!("cannot wait for `{shown}`"))?;
-    let _ = group;
     let (stdout, stderr) = match outcome.doing(|| format!("cannot read from `{shown}`"))? {
         Collected::All { stdout, stderr } => (stdout, stderr),
         Collected::TimedOut => {
@@ -264,18 +263,35 @@ mod tests {
 
     #[test]
     fn a_program_that_hangs_is_killed_with_its_group() {
-        let (mut alive, held) = io::pipe().unwrap();
-        let script = format!("sleep 1000 & exec sleep 1000 # {}", 0);
-        let mut command = Command::new("/bin/true");
-        command.stdin(held);
-        drop(command);
-        let e = sh(&script, None, Duration::from_millis(50)).unwrap_err();
-        assert_eq!(
-            e.headline(),
-            "`sh -c sleep 1000 & exec sleep 1000 # 0` did not end within 50ms"
-        );
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("alive");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &fifo,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RWXU,
+            0,
+        )
+        .unwrap();
+        let mut options = std::fs::OpenOptions::new();
+        std::os::unix::fs::OpenOptionsExt::custom_flags(options.read(true), libc::O_NONBLOCK);
+        let mut alive = options.open(&fifo).unwrap();
+        let script = "exec 9>alive; echo started >&9; sleep 1000 & exec sleep 1000";
+        let e = capture(&["sh", "-c", script], &env(), dir.path(), None, Duration::from_secs(1)).unwrap_err();
+        assert_eq!(e.headline(), format!("`sh -c {script}` did not end within 1s"));
         assert_eq!(e.exit(), Exit::Host);
-        assert_eq!(alive.read(&mut [0]).unwrap(), 0);
+        // The end of the stream is the end of both.
+        let mut said = Vec::new();
+        let long = Timespec { tv_sec: 30, tv_nsec: 0 };
+        while said.is_empty() || alive.read_to_end(&mut said).is_err() {
+            assert_eq!(
+                poll(&mut [PollFd::new(&alive, PollFlags::IN)], Some(&long)),
+                Ok(1),
+                "something lives on"
+            );
+            let _ = alive.read_to_end(&mut said);
+        }
+        assert_eq!(said, b"started\n");
     }
 
     #[test]

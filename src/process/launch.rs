@@ -102,10 +102,18 @@ fn spawn_patiently(command: &mut Command) -> io::Result<Child> {
 /// Default action for every signal, none blocked. Ignored signals would otherwise survive exec: SIGINT that a
 /// background shell ignored for bm, SIGPIPE and SIGXFSZ that bm ignores for itself.
 fn reset_signals() {
-    // SAFETY: plain system calls on a local value; numbers that cannot be set are refused without effect.
+    // SAFETY: plain system calls on local values, at least as large as the kernel reads; numbers that cannot be set are refused without effect.
     unsafe {
-        for signal in 1..=libc::SIGRTMAX() {
-            libc::signal(signal, libc::SIG_DFL);
+        // Past libc, which refuses the two signals it uses itself. All zeroes is "default" on every machine.
+        let default = [0u64; 8];
+        for signal in 1..=64 {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                default.as_ptr(),
+                std::ptr::null_mut::<u64>(),
+                8,
+            );
         }
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);

@@ -15,6 +15,7 @@ mod running;
 mod signals;
 mod supervisor;
 mod tree;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
