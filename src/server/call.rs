@@ -14,12 +14,15 @@ use crate::smoke::child::{describe, environment};
 /// Longest time of one call: more than `pg_ctl` waits by itself.
 const BOUND: Duration = Duration::from_secs(600);
 
+/// Time between two looks at a program that was left alone.
+const GLANCE: Duration = Duration::from_millis(20);
+
 /// Programs of one prefix, as one account, with an empty environment.
 pub(super) struct Programs {
     prefix: PathBuf,
     account: Option<Account>,
     /// Data directory: working directory and HOME.
-    pub(super) home: PathBuf,
+    home: PathBuf,
 }
 
 /// What a program left behind.
@@ -73,7 +76,11 @@ impl Programs {
 
     /// Runs a program that starts a server: in a session of its own, without a supervisor, so that
     /// what it starts outlives bm and hears no Ctrl-C.
-    pub(super) fn detached(&self, program: &str, args: &[&str]) -> Result<Output> {
+    ///
+    /// # Errors
+    /// [`Exit::Host`] when it cannot be started, [`Exit::Interrupted`] when the user does not want to
+    /// wait for it; the server may be starting still.
+    pub(super) fn detached(&self, program: &str, args: &[&str], cancel: &Cancel) -> Result<Output> {
         let path = self.prefix.join(program);
         let mut command = std::process::Command::new(&path);
         command
@@ -96,9 +103,21 @@ impl Programs {
                 Ok(())
             });
         }
-        let output = command
-            .output()
-            .doing(|| format!("cannot start `{}`", path.display()))?;
+        let doing = || format!("cannot run `{}`", path.display());
+        let mut child = command.spawn().doing(doing)?;
+        // It says a few lines at most, which the pipes hold until they are read.
+        while child.try_wait().doing(doing)?.is_none() {
+            if cancel.requested().is_some() {
+                child.kill().and_then(|()| child.wait()).doing(doing)?;
+                return Err(
+                    Error::new(Exit::Interrupted, "interrupted while the server was starting")
+                        .detail("data directory", self.home.display())
+                        .hint("it may start still: ask with `bm server status`, end it with `bm server stop`"),
+                );
+            }
+            std::thread::sleep(GLANCE);
+        }
+        let output = child.wait_with_output().doing(doing)?;
         let text = [output.stdout, output.stderr].concat();
         Ok(Output {
             status: output.status,

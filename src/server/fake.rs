@@ -103,7 +103,7 @@ impl Fake {
     }
 
     fn start(&self) -> Result<Change> {
-        start(&self.at("prefix"), &self.runner, &self.at("data"))
+        start(&self.at("prefix"), &self.runner, &self.at("data"), &Cancel::default())
     }
 
     fn stop(&self) -> Result<Change> {
@@ -269,6 +269,16 @@ fn a_server_starts_once_and_stops_once() {
 }
 
 #[test]
+fn waiting_for_a_start_can_be_interrupted() {
+    let fake = Fake::with_cluster();
+    fake.script("pg_ctl", "#!/bin/sh\nexec sleep 1000\n");
+    let cancel = Cancel::default();
+    cancel.request(crate::process::Urgency::Orderly);
+    let error = start(&fake.at("prefix"), &fake.runner, &fake.at("data"), &cancel).unwrap_err();
+    assert_eq!(error.exit(), Exit::Interrupted, "{error}");
+}
+
+#[test]
 fn another_prefixs_server_is_left_alone() {
     let fake = Fake::with_cluster();
     let Change::Done(started) = fake.start().unwrap() else {
@@ -276,7 +286,7 @@ fn another_prefixs_server_is_left_alone() {
     };
     // The same data directory, asked about by a build with another server program.
     for result in [
-        start(&fake.at("prefix"), &fake.driver, &fake.at("data")),
+        start(&fake.at("prefix"), &fake.driver, &fake.at("data"), &Cancel::default()),
         stop(&fake.at("prefix"), &fake.driver, &fake.at("data"), &Cancel::default()),
     ] {
         let error = result.unwrap_err();
@@ -324,10 +334,10 @@ fn a_real_server_can_be_used() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let number = listener.local_addr().unwrap().port();
     let made = init(&prefix, &fake.driver, &data, &port(number), &Cancel::default()).unwrap();
-    let error = start(&prefix, &fake.driver, &data).unwrap_err();
+    let error = start(&prefix, &fake.driver, &data, &Cancel::default()).unwrap_err();
     assert_eq!(error.headline(), "the server's port is in use", "{error}");
     drop(listener);
-    let Change::Done(started) = start(&prefix, &fake.driver, &data).unwrap() else {
+    let Change::Done(started) = start(&prefix, &fake.driver, &data, &Cancel::default()).unwrap() else {
         panic!("it was not running");
     };
     assert_eq!(started.words(), made.words());
@@ -338,7 +348,10 @@ fn a_real_server_can_be_used() {
         .output()
         .unwrap();
     assert_eq!(String::from_utf8_lossy(&select.stdout), "on\n", "{select:?}");
-    assert_eq!(start(&prefix, &fake.driver, &data).unwrap(), Change::Already(started));
+    assert_eq!(
+        start(&prefix, &fake.driver, &data, &Cancel::default()).unwrap(),
+        Change::Already(started)
+    );
     assert!(matches!(
         stop(&prefix, &fake.driver, &data, &Cancel::default()).unwrap(),
         Change::Done(_)

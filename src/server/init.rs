@@ -74,7 +74,7 @@ pub fn init(prefix: &Path, driver: &Driver, datadir: &Path, opts: &ServerOpts, c
     config::write(&site.path, &own, user_settings.as_deref(), &record, account)?;
     check_settings(&programs, driver, &text, opts, cancel)?;
     undo.keep();
-    State::read(&site.path, &site.path)
+    State::read(&site.path)
 }
 
 /// Lets the server read its settings, and compares the port with the one asked for.

@@ -47,7 +47,7 @@ pub enum Change {
 /// # Errors
 /// [`Exit::Host`] when it does not start (with the end of its log) or its port is in use;
 /// [`Exit::Store`] when `datadir` is no data directory, or a server of another prefix runs in it.
-pub fn start(prefix: &Path, driver: &Driver, datadir: &Path) -> Result<Change> {
+pub fn start(prefix: &Path, driver: &Driver, datadir: &Path, cancel: &Cancel) -> Result<Change> {
     let place = Place::open(prefix, driver, datadir)?;
     let before = place.status()?;
     if before.pid.is_some() {
@@ -66,7 +66,7 @@ pub fn start(prefix: &Path, driver: &Driver, datadir: &Path) -> Result<Change> {
         "-w",
         "start",
     ];
-    let output = place.programs.detached("bin/pg_ctl", &args)?;
+    let output = place.programs.detached("bin/pg_ctl", &args, cancel)?;
     let after = place.status()?;
     if output.status.success() && after.pid.is_some() {
         return Ok(Change::Done(after));
@@ -166,7 +166,7 @@ impl Place {
     }
 
     fn status(&self) -> Result<State> {
-        State::read(&self.datadir, &self.programs.home)
+        State::read(&self.datadir)
     }
 
     /// Orders go to servers of this prefix only.

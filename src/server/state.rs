@@ -40,7 +40,7 @@ impl State {
     }
 
     /// Reads what `datadir` says.
-    pub(super) fn read(datadir: &Path, home: &Path) -> Result<Self> {
+    pub(super) fn read(datadir: &Path) -> Result<Self> {
         let file = datadir.join("postmaster.pid");
         let text = match fs::read_to_string(&file) {
             Ok(text) => text,
@@ -60,7 +60,7 @@ impl State {
             socket: running
                 .as_ref()
                 .and_then(|r| r.socket.clone())
-                .unwrap_or_else(|| home.to_owned()),
+                .unwrap_or_else(|| datadir.to_owned()),
             port: running.and_then(|r| r.port).or(record.map(|record| record.port)),
             superuser,
         })
@@ -151,7 +151,7 @@ mod tests {
             port: 5999,
         };
         fs::write(datadir.join("bm.json"), serde_json::to_string(&record).unwrap()).unwrap();
-        let state = State::read(&datadir, &datadir).unwrap();
+        let state = State::read(&datadir).unwrap();
         assert_eq!((state.pid, state.port), (None, Some(5999)));
         let socket = datadir.display().to_string();
         assert_eq!(state.words(), ["-h", &socket, "-p", "5999", "-U", "me"]);

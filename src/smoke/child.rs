@@ -88,7 +88,10 @@ impl Programs<'_> {
         self.note(&text)?;
         match outcome.ended {
             Ended::Exited(0) => Ok(text),
-            Ended::Interrupted => Err(Error::new(Exit::Interrupted, format!("interrupted: {what}"))),
+            // A client may end by itself, for its server ends too.
+            _ if self.cancel.requested().is_some() => {
+                Err(Error::new(Exit::Interrupted, format!("interrupted: {what}")))
+            }
             ended => Err(self.failure(format!("{what}: `{program}` {}", describe(&ended)))),
         }
     }

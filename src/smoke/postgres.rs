@@ -290,9 +290,12 @@ impl Session<'_> {
                     .hint("mount /proc, also inside a chroot: mount -t proc proc /proc"),
             );
         }
+        let trees: Vec<PathBuf> = (self.test.expect.libraries.iter())
+            .map(|tree| fs::canonicalize(tree).unwrap_or_else(|_| tree.clone()))
+            .collect();
         let ships = |name: &str| self.test.prefix.join("lib").join(name).exists();
         for path in &mapped {
-            if let Some(why) = parse::foreign(path, self.test.prefix, &self.test.expect.libraries, ships) {
+            if let Some(why) = parse::foreign(path, self.test.prefix, &trees, ships) {
                 let headline = format!("{who} maps the foreign library `{}`", path.display());
                 return Err(self.programs.failure(headline).detail("why", why));
             }

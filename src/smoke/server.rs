@@ -19,11 +19,30 @@ const GLANCE: Duration = Duration::from_millis(20);
 /// How long it may live when nothing else ends it. The parts of the test have their own bounds.
 const LIFETIME: Duration = Duration::from_secs(15 * 60);
 
-/// A running server; dropping it kills it with all its processes.
+/// Grace of a server that is no longer wanted. Ended this way it removes its shared memory, which a
+/// kill would leave to the next reboot.
+const ABANDON: Duration = Duration::from_secs(5);
+
+/// A running server; dropping it ends it with all its processes.
 #[derive(Debug)]
 pub(super) struct Server {
-    running: Running,
+    /// Taken when it is stopped.
+    running: Option<Running>,
     pid: i32,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            // There is a failure in hand that matters more; the supervisor leaves nothing behind.
+            let _ = abandon(running);
+        }
+    }
+}
+
+/// Immediate shutdown, then a kill.
+fn abandon(running: Running) -> Result<()> {
+    running.stop(libc::SIGQUIT, ABANDON).map(drop)
 }
 
 impl Server {
@@ -43,10 +62,13 @@ impl Server {
             if let Some((pid, Readiness::Ready)) = read_pid(data)
                 && Some(pid) == running.pid()
             {
-                return Ok(Server { running, pid });
+                return Ok(Server {
+                    running: Some(running),
+                    pid,
+                });
             }
             if Instant::now() >= deadline {
-                running.kill()?;
+                abandon(running)?;
                 let seconds = terms.start.as_secs_f64();
                 return Err(programs.failure(format!("the server took no connections within {seconds} s")));
             }
@@ -60,8 +82,12 @@ impl Server {
     }
 
     /// Fast shutdown; what remains after `bound` is killed, and that is a failure.
-    pub(super) fn stop(self, programs: &Programs<'_>, bound: Duration) -> Result<()> {
-        let outcome = self.running.stop(libc::SIGINT, bound)?;
+    pub(super) fn stop(mut self, programs: &Programs<'_>, bound: Duration) -> Result<()> {
+        let running = self
+            .running
+            .take()
+            .expect("only `stop` and `drop` take it, and both end it");
+        let outcome = running.stop(libc::SIGINT, bound)?;
         match outcome.ended {
             Ended::Exited(0) if outcome.strays.is_empty() => Ok(()),
             Ended::Exited(0) => Err(programs
