@@ -224,7 +224,12 @@ impl<'a> Index<'a> {
                 calls.insert(i);
             }
             for input in call.inputs.iter().filter(|p| is_object(p) && self.is_own(p)) {
-                match self.by_output.get(input.as_path()) {
+                // A makefile may link an object of another directory into its own by name.
+                let made = self.by_output.get(input.as_path()).or_else(|| {
+                    let real = std::fs::canonicalize(input).ok()?;
+                    self.by_output.get(real.as_path())
+                });
+                match made {
                     Some(made) if self.calls[*made].compiles() => drop(calls.insert(*made)),
                     // `-r`: its own inputs are units of this file, found by their debug information.
                     Some(_) => {}

@@ -140,7 +140,7 @@ pub fn server(ctx: &Context, command: Server) -> Ended {
             ctx.shell.note(format!("\n  next  bm server start {} --datadir {}", manifest.name, state.datadir.display()));
             Ok(Exit::Ok)
         }
-        Server::Start(at) => change(ctx, &at, "Started", |prefix, driver, datadir, _| server::start(prefix, driver, datadir)),
+        Server::Start(at) => change(ctx, &at, "Started", server::start),
         Server::Stop(at) => change(ctx, &at, "Stopped", server::stop),
         Server::Status(at) => {
             let manifest = pick_one(ctx, &at.one)?;

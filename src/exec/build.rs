@@ -1,8 +1,8 @@
 //! One build through its steps. The only way a prefix comes to be.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use fs_err as fs;
 use serde::{Deserialize, Serialize};
@@ -375,21 +375,36 @@ pub struct KeptTree {
     pub env: BTreeMap<String, String>,
 }
 
+/// Work trees that failed builds left, newest first, with the time of their last step.
+fn kept_trees(layout: &Layout) -> Vec<(SystemTime, PathBuf)> {
+    let entries = fs::read_dir(layout.work_root()).into_iter().flatten().flatten();
+    let mut trees: Vec<(SystemTime, PathBuf)> = entries
+        .filter_map(|entry| {
+            let work = entry.path();
+            Some((fs::metadata(work.join(STATE)).ok()?.modified().ok()?, work))
+        })
+        .collect();
+    trees.sort_by(|a, b| b.cmp(a));
+    trees
+}
+
+/// Work trees that sweeping leaves alone: the newest `count` that are not older than `age`.
+pub(super) fn wanted_trees(layout: &Layout, count: usize, age: Duration) -> BTreeSet<PathBuf> {
+    let young = |time: &SystemTime| time.elapsed().is_ok_and(|old| old < age);
+    kept_trees(layout).into_iter().filter(|(time, _)| young(time)).take(count).map(|(_, work)| work).collect()
+}
+
 /// Finds the newest kept tree of a build.
 pub fn kept_tree(layout: &Layout, name: &BuildName) -> Option<KeptTree> {
     let start = format!("{name}-");
-    let trees = fs::read_dir(layout.work_root()).ok()?.filter_map(|entry| {
-        let work = entry.ok()?.path();
-        let id = work.file_name()?.to_str()?.strip_prefix(&start)?;
-        if id.len() != 8 || !id.chars().all(|c| c.is_ascii_hexdigit()) {
-            return None;
-        }
-        let state = work.join(STATE);
-        let kept: Kept = serde_json::from_str(&fs::read_to_string(&state).ok()?).ok()?;
-        Some((fs::metadata(&state).ok()?.modified().ok()?, work, kept.env))
-    });
-    let (_, work, env) = trees.max_by_key(|(time, ..)| *time)?;
-    Some(KeptTree { build: WorkDir(work.clone()).build(), work, env })
+    let of_name = |work: &Path| {
+        let id = work.file_name().and_then(|n| n.to_str()).and_then(|n| n.strip_prefix(&start));
+        id.is_some_and(|id| id.len() == 8 && id.chars().all(|c| c.is_ascii_hexdigit()))
+    };
+    kept_trees(layout).into_iter().map(|(_, work)| work).filter(|work| of_name(work)).find_map(|work| {
+        let kept: Kept = serde_json::from_str(&fs::read_to_string(work.join(STATE)).ok()?).ok()?;
+        Some(KeptTree { build: WorkDir(work.clone()).build(), work, env: kept.env })
+    })
 }
 
 fn interrupted(plan: &BuildPlan) -> Error {

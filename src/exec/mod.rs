@@ -116,7 +116,10 @@ impl<'a> Runner<'a> {
         for line in recover::recover_all(&self.ctx.layout, &self.locks)? {
             self.ctx.shell.status("Repaired", line);
         }
-        for line in store::sweep::sweep(&self.ctx.layout, &self.locks, &store::sweep::SweepPolicy::default())? {
+        let policy = store::sweep::SweepPolicy::default();
+        let wanted = build::wanted_trees(&self.ctx.layout, policy.failed_trees, policy.failed_age);
+        let policy = store::sweep::SweepPolicy { wanted, ..policy };
+        for line in store::sweep::sweep(&self.ctx.layout, &self.locks, &policy)? {
             self.ctx.shell.status("Swept", line);
         }
         let queue: Mutex<VecDeque<usize>> = Mutex::new((0..plans.len()).collect());
