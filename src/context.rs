@@ -13,8 +13,8 @@ use crate::layout::Layout;
 use crate::library::Library;
 use crate::model::recipe::{Origin, SourceKind, Word};
 use crate::process::{self, Cancel};
-use crate::schema::config::Config;
 use crate::schema::Paint;
+use crate::schema::config::Config;
 use crate::select::Names;
 use crate::source::{MirrorMap, Net};
 use crate::ui::Shell;
@@ -44,15 +44,36 @@ impl Context {
     /// # Errors
     /// Everything wrong in the config or in any recipe file, in one run.
     pub fn new(global: Global, shell: Shell, cancel: Cancel) -> Result<Self, Vec<Error>> {
-        let dirs = etcetera::choose_base_strategy()
-            .map_err(|e| vec![Error::new(Exit::Host, "cannot find a home directory").caused_by(e).hint("set HOME, or give --root and --cache")])?;
+        let dirs = etcetera::choose_base_strategy().map_err(|e| {
+            vec![
+                Error::new(Exit::Host, "cannot find a home directory")
+                    .caused_by(e)
+                    .hint("set HOME, or give --root and --cache"),
+            ]
+        })?;
         let config_dir = dirs.config_dir().join("bm");
         let config = read_config(&global, &config_dir)?;
         let absolute = |p: PathBuf| std::path::absolute(&p).unwrap_or(p);
         let is_root = rustix::process::geteuid().is_root();
-        let default_root = if is_root { PathBuf::from("/var/lib/bm") } else { dirs.data_dir().join("bm") };
-        let root = absolute(global.root.clone().or_else(|| config.root.clone()).unwrap_or(default_root));
-        let cache = absolute(global.cache.clone().or_else(|| config.cache.clone()).unwrap_or_else(|| dirs.cache_dir().join("bm")));
+        let default_root = if is_root {
+            PathBuf::from("/var/lib/bm")
+        } else {
+            dirs.data_dir().join("bm")
+        };
+        let root = absolute(
+            global
+                .root
+                .clone()
+                .or_else(|| config.root.clone())
+                .unwrap_or(default_root),
+        );
+        let cache = absolute(
+            global
+                .cache
+                .clone()
+                .or_else(|| config.cache.clone())
+                .unwrap_or_else(|| dirs.cache_dir().join("bm")),
+        );
         let mut overlays = Vec::new();
         if config_dir.join("recipes").is_dir() || config_dir.join("toolchains").is_dir() {
             overlays.push(config_dir);
@@ -61,7 +82,15 @@ impl Context {
         overlays.extend(global.recipes.iter().cloned());
         let library = Library::load_painted(&overlays, paint())?;
         let command_line = std::env::args().collect::<Vec<_>>().join(" ");
-        Ok(Context { layout: Layout::new(root, cache), config, library, shell, cancel, global, command_line })
+        Ok(Context {
+            layout: Layout::new(root, cache),
+            config,
+            library,
+            shell,
+            cancel,
+            global,
+            command_line,
+        })
     }
 
     /// Kind of source where the command line names none: `BM_FROM`, then the config.
@@ -73,16 +102,25 @@ impl Context {
             None => Ok(self.config.from),
             Some("git") => Ok(Some(SourceKind::Git)),
             Some("tarball") => Ok(Some(SourceKind::Tarball)),
-            Some(other) => {
-                Err(Error::new(Exit::Usage, format!("`{other}` in BM_FROM is no kind of source")).hint("use `git` or `tarball`"))
-            }
+            Some(other) => Err(
+                Error::new(Exit::Usage, format!("`{other}` in BM_FROM is no kind of source"))
+                    .hint("use `git` or `tarball`"),
+            ),
         }
     }
 
     /// Variables of bm's own environment that the config lets through to build steps.
     pub fn passed_env(&self) -> BTreeMap<String, Word> {
         let origin = Origin::Bm("`env.pass` of the config");
-        let value = |name: &String| Some((name.clone(), Word { text: std::env::var(name).ok()?, origin: origin.clone() }));
+        let value = |name: &String| {
+            Some((
+                name.clone(),
+                Word {
+                    text: std::env::var(name).ok()?,
+                    origin: origin.clone(),
+                },
+            ))
+        };
         self.config.pass.iter().filter_map(value).collect()
     }
 
@@ -99,12 +137,21 @@ impl Context {
         fs::create_dir_all(&home).doing(|| format!("cannot make `{}`", home.display()))?;
         let mut env = process::base(&process::host_path(), &home, &std::env::temp_dir(), None)?;
         env.extend(process::fetch_extra());
-        Ok(Net { offline, mirrors, env, cancel: self.cancel.clone() })
+        Ok(Net {
+            offline,
+            mirrors,
+            env,
+            cancel: self.cancel.clone(),
+        })
     }
 
     /// Names for reading selectors.
     pub fn names(&self) -> Names<'_> {
-        Names { recipes: &self.library.recipes, toolchains: &self.library.toolchains, sets: &self.library.sets }
+        Names {
+            recipes: &self.library.recipes,
+            toolchains: &self.library.toolchains,
+            sets: &self.library.sets,
+        }
     }
 
     /// Makes root and state directories.
@@ -112,7 +159,11 @@ impl Context {
     /// # Errors
     /// When they cannot be made (permission, disk).
     pub fn make_root(&self) -> Result<()> {
-        for dir in [self.layout.root().to_owned(), self.layout.state(), self.layout.cache().to_owned()] {
+        for dir in [
+            self.layout.root().to_owned(),
+            self.layout.state(),
+            self.layout.cache().to_owned(),
+        ] {
             fs::create_dir_all(&dir).doing(|| format!("cannot make `{}`", dir.display()))?;
         }
         Ok(())
@@ -131,5 +182,9 @@ fn read_config(global: &Global, config_dir: &Path) -> Result<Config, Vec<Error>>
 }
 
 fn paint() -> Paint {
-    if anstream::AutoStream::choice(&std::io::stderr()) == anstream::ColorChoice::Never { Paint::Plain } else { Paint::Color }
+    if anstream::AutoStream::choice(&std::io::stderr()) == anstream::ColorChoice::Never {
+        Paint::Plain
+    } else {
+        Paint::Color
+    }
 }

@@ -111,7 +111,7 @@ impl<'a> Names<'a> {
             let toolchains = self
                 .toolchains
                 .values()
-                .filter(|t| t.default || spelled(t.name.as_str()));
+                .filter(|t| t.default || spelled(&format!("_{}", t.family)));
             for cell in matrix::cells(recipe, toolchains)? {
                 let Revision::Release(version) = &cell.request.revision else {
                     continue;

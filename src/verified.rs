@@ -51,7 +51,11 @@ impl Verified {
         let parsed: Verified = toml::from_str(text)
             .map_err(|e| Error::new(Exit::Usage, format!("cannot read `{file}`")).caused_by(e.message()))?;
         if parsed.schema > 1 {
-            return Err(Error::new(Exit::Usage, format!("`{file}` has schema {}, this bm reads 1", parsed.schema)).hint("use a newer bm"));
+            return Err(Error::new(
+                Exit::Usage,
+                format!("`{file}` has schema {}, this bm reads 1", parsed.schema),
+            )
+            .hint("use a newer bm"));
         }
         Ok(parsed)
     }
@@ -65,14 +69,20 @@ impl Verified {
     /// Adds a proof; one of the same build on the same platform is replaced.
     pub fn add(&mut self, entry: Entry) {
         self.schema = 1;
-        self.builds.retain(|b| (&b.name, &b.platform) != (&entry.name, &entry.platform));
+        self.builds
+            .retain(|b| (&b.name, &b.platform) != (&entry.name, &entry.platform));
         self.builds.push(entry);
-        self.builds.sort_by(|a, b| (natural(&a.name), &a.platform).cmp(&(natural(&b.name), &b.platform)));
+        self.builds
+            .sort_by(|a, b| (natural(&a.name), &a.platform).cmp(&(natural(&b.name), &b.platform)));
     }
 
     /// Platforms a build is proved on.
     pub fn platforms(&self, name: &str) -> Vec<&str> {
-        self.builds.iter().filter(|b| b.name == name).map(|b| b.platform.as_str()).collect()
+        self.builds
+            .iter()
+            .filter(|b| b.name == name)
+            .map(|b| b.platform.as_str())
+            .collect()
     }
 }
 
@@ -97,9 +107,14 @@ fn natural(name: &str) -> Vec<(u64, String)> {
 /// A local tree, an audit with findings or a smoke test that did nothing prove nothing.
 pub fn entry(manifest: &Manifest) -> Result<Entry> {
     let refuse = |why: &str| {
-        Err(Error::new(Exit::Proof, format!("`{}` cannot be recorded as verified: {why}", manifest.name)))
+        Err(Error::new(
+            Exit::Proof,
+            format!("`{}` cannot be recorded as verified: {why}", manifest.name),
+        ))
     };
-    let Some(source) = manifest.sources.first() else { return refuse("it has no source") };
+    let Some(source) = manifest.sources.first() else {
+        return refuse("it has no source");
+    };
     if manifest.sources.iter().any(|s| s.kind == "local") {
         return refuse("it was built from a local tree");
     }
@@ -117,7 +132,11 @@ pub fn entry(manifest: &Manifest) -> Result<Entry> {
         (_, _, Some(sha256)) => ("unproven copy", sha256),
         _ => return refuse("its source is not pinned"),
     };
-    let compiler = manifest.toolchain.tools.get("cc").map_or_else(String::new, |t| t.version.clone());
+    let compiler = manifest
+        .toolchain
+        .tools
+        .get("cc")
+        .map_or_else(String::new, |t| t.version.clone());
     Ok(Entry {
         name: manifest.name.clone(),
         platform: manifest.host.os_id.clone(),
@@ -125,8 +144,15 @@ pub fn entry(manifest: &Manifest) -> Result<Entry> {
         date: manifest.built_at.chars().take(10).collect(),
         source: kind.to_owned(),
         pin: pin.clone(),
-        audit: format!("{} units, {} links, {} files", manifest.audit.units, manifest.audit.links, manifest.audit.files),
-        smoke: format!("{} rows read back, {} steps", manifest.smoke.rows, manifest.smoke.did.len()),
+        audit: format!(
+            "{} units, {} links, {} files",
+            manifest.audit.units, manifest.audit.links, manifest.audit.files
+        ),
+        smoke: format!(
+            "{} rows read back, {} steps",
+            manifest.smoke.rows,
+            manifest.smoke.did.len()
+        ),
         identity: manifest.identity.clone(),
     })
 }
@@ -154,11 +180,27 @@ mod tests {
     #[test]
     fn one_entry_per_build_and_platform_in_natural_order() {
         let mut file = Verified::default();
-        for (name, platform) in [("pg1310_def", "debian-12"), ("pg99_def", "debian-12"), ("pg1310_def", "debian-13"), ("pg1310_def", "debian-12")] {
+        for (name, platform) in [
+            ("pg1310_def", "debian-12"),
+            ("pg99_def", "debian-12"),
+            ("pg1310_def", "debian-13"),
+            ("pg1310_def", "debian-12"),
+        ] {
             file.add(proof(name, platform));
         }
-        let got: Vec<_> = file.builds.iter().map(|b| (b.name.as_str(), b.platform.as_str())).collect();
-        assert_eq!(got, [("pg99_def", "debian-12"), ("pg1310_def", "debian-12"), ("pg1310_def", "debian-13")]);
+        let got: Vec<_> = file
+            .builds
+            .iter()
+            .map(|b| (b.name.as_str(), b.platform.as_str()))
+            .collect();
+        assert_eq!(
+            got,
+            [
+                ("pg99_def", "debian-12"),
+                ("pg1310_def", "debian-12"),
+                ("pg1310_def", "debian-13")
+            ]
+        );
         assert_eq!(Verified::parse(&file.render(), "f").unwrap(), file);
         assert_eq!(file.platforms("pg1310_def"), ["debian-12", "debian-13"]);
     }

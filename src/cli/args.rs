@@ -11,7 +11,9 @@ use crate::plan::StepName;
 /// what they are.
 #[derive(Debug, Parser)]
 #[command(name = "bm", version, max_term_width = 100, disable_help_subcommand = true)]
-#[command(after_help = "Exit codes: 0 good, 1 build failed, 2 usage or recipe, 3 host not fit, 4 source, 5 audit or smoke,\n6 store conflict, 70 bug, 130 interrupted. Docs: README.md and docs/.")]
+#[command(
+    after_help = "Exit codes: 0 good, 1 build failed, 2 usage or recipe, 3 host not fit, 4 source, 5 audit or smoke,\n6 store conflict, 70 bug, 130 interrupted. Docs: README.md and docs/."
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -26,19 +28,44 @@ pub struct Cli {
 #[derive(Debug, Clone, Args)]
 pub struct Global {
     /// Root of the prefixes [default: config, /var/lib/bm as root, else the XDG data directory]
-    #[arg(long, global = true, value_name = "DIR", env = "BM_ROOT", help_heading = "Global options")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "BM_ROOT",
+        help_heading = "Global options"
+    )]
     pub root: Option<PathBuf>,
 
     /// Mirrors, downloads and remembered hashes [default: config, else the XDG cache directory]
-    #[arg(long, global = true, value_name = "DIR", env = "BM_CACHE", help_heading = "Global options")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "BM_CACHE",
+        help_heading = "Global options"
+    )]
     pub cache: Option<PathBuf>,
 
     /// Directory with recipes/, toolchains/ and patches/ of your own; repeatable, later ones win
-    #[arg(long = "recipes", global = true, value_name = "DIR", env = "BM_RECIPES", value_delimiter = ':', help_heading = "Global options")]
+    #[arg(
+        long = "recipes",
+        global = true,
+        value_name = "DIR",
+        env = "BM_RECIPES",
+        value_delimiter = ':',
+        help_heading = "Global options"
+    )]
     pub recipes: Vec<PathBuf>,
 
     /// Config file [default: bm/config.toml in the XDG config directory]
-    #[arg(long, global = true, value_name = "FILE", env = "BM_CONFIG", help_heading = "Global options")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "BM_CONFIG",
+        help_heading = "Global options"
+    )]
     pub config: Option<PathBuf>,
 
     /// Say only results and errors
@@ -91,7 +118,13 @@ pub struct Selection {
     pub name: Option<String>,
 
     /// More C and C++ flags for a one-off sweep, after the variant's; needs --name
-    #[arg(long, value_name = "FLAGS", help_heading = "Source", requires = "name", allow_hyphen_values = true)]
+    #[arg(
+        long,
+        value_name = "FLAGS",
+        help_heading = "Source",
+        requires = "name",
+        allow_hyphen_values = true
+    )]
     pub cflags: Option<String>,
 
     /// Use only what is already here

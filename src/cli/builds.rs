@@ -50,8 +50,16 @@ pub fn build(ctx: &Context, args: &Build) -> Ended {
 }
 
 fn options(ctx: &Context, args: &Build) -> Options {
-    let jobs = args.jobs.map(usize::from).or(ctx.config.jobs.map(|j| j as usize)).unwrap_or_else(host::cores);
-    let parallel = args.parallel.map(usize::from).or(ctx.config.builds.map(|b| b as usize)).unwrap_or(jobs);
+    let jobs = args
+        .jobs
+        .map(usize::from)
+        .or(ctx.config.jobs.map(|j| j as usize))
+        .unwrap_or_else(host::cores);
+    let parallel = args
+        .parallel
+        .map(usize::from)
+        .or(ctx.config.builds.map(|b| b as usize))
+        .unwrap_or(jobs);
     Options {
         rebuild: args.rebuild,
         keep: args.keep,
@@ -63,7 +71,10 @@ fn options(ctx: &Context, args: &Build) -> Options {
 }
 
 fn to_be_built(plan: &BuildPlan, rebuild: Option<Rebuild>) -> bool {
-    matches!(decide::decide(plan, &exec::found(&plan.prefix), rebuild), Decision::Build(_))
+    matches!(
+        decide::decide(plan, &exec::found(&plan.prefix), rebuild),
+        Decision::Build(_)
+    )
 }
 
 /// The last line of a run, and its exit code.
@@ -84,12 +95,18 @@ fn summary(ctx: &Context, results: &Results) -> Exit {
     if failed == 0 && built + fresh + kept == 1 {
         // One build: say what to do with it.
         let (name, _) = &results[0];
-        ctx.shell.note(format!("\n  prefix  {}", ctx.layout.prefix(name).display()));
-        ctx.shell.note(format!("  next    bm show --explain {name}     what it was made of"));
+        ctx.shell
+            .note(format!("\n  prefix  {}", ctx.layout.prefix(name).display()));
+        ctx.shell
+            .note(format!("  next    bm show --explain {name}     what it was made of"));
         ctx.shell.note(format!("          bm exec {name} -- psql --version"));
-        ctx.shell.note(format!("          bm server init {name} --datadir DIR --port 5499"));
+        ctx.shell
+            .note(format!("          bm server init {name} --datadir DIR --port 5499"));
     }
-    results.iter().filter_map(|(_, r)| r.as_ref().err()).fold(Exit::Ok, |worst, e| worst.worst(e.exit()))
+    results
+        .iter()
+        .filter_map(|(_, r)| r.as_ref().err())
+        .fold(Exit::Ok, |worst, e| worst.worst(e.exit()))
 }
 
 /// A comparison between builds of different compilers is seldom meant.
@@ -99,7 +116,10 @@ fn mixed_compilers(ctx: &Context, plans: &[BuildPlan]) {
         if let decide::Found::Sealed(manifest) = exec::found(&plan.prefix)
             && let Some(cc) = manifest.toolchain.tools.get("cc")
         {
-            by_toolchain.entry(plan.toolchain.name.to_string()).or_default().insert(cc.version.clone());
+            by_toolchain
+                .entry(plan.toolchain.name.to_string())
+                .or_default()
+                .insert(cc.version.clone());
         }
     }
     for (toolchain, versions) in by_toolchain {
@@ -125,7 +145,8 @@ pub fn show(ctx: &Context, selection: &Selection, explain: bool, json: bool) -> 
             if i > 0 {
                 ctx.shell.result("");
             }
-            ctx.shell.result(if explain { shown::explain(plan) } else { brief(plan) }.trim_end());
+            ctx.shell
+                .result(if explain { shown::explain(plan) } else { brief(plan) }.trim_end());
         }
     }
     Ok(Exit::Ok)
@@ -134,15 +155,26 @@ pub fn show(ctx: &Context, selection: &Selection, explain: bool, json: bool) -> 
 fn brief(plan: &BuildPlan) -> String {
     let words = |words: &[crate::model::recipe::Word]| {
         let texts: Vec<&str> = words.iter().map(|w| w.text.as_str()).collect();
-        if texts.is_empty() { "(none)".to_owned() } else { texts.join(" ") }
+        if texts.is_empty() {
+            "(none)".to_owned()
+        } else {
+            texts.join(" ")
+        }
     };
     let source = &plan.source;
-    let pin = source.commit.as_ref().or(source.sha256.as_ref()).map_or("not pinned", String::as_str);
+    let pin = source
+        .commit
+        .as_ref()
+        .or(source.sha256.as_ref())
+        .map_or("not pinned", String::as_str);
     let state = match exec::found(&plan.prefix) {
         decide::Found::Nothing => "not built".to_owned(),
         decide::Found::Foreign(why) => format!("taken by something else: {why}"),
         decide::Found::Sealed(m) if Some(&m.identity) == plan.identity.as_ref() => format!("built {}", m.built_at),
-        decide::Found::Sealed(m) => format!("built {} from other inputs (`bm plan {}` says which)", m.built_at, plan.name),
+        decide::Found::Sealed(m) => format!(
+            "built {} from other inputs (`bm plan {}` says which)",
+            m.built_at, plan.name
+        ),
     };
     let rows = [
         ("name", plan.name.to_string()),
@@ -153,7 +185,12 @@ fn brief(plan: &BuildPlan) -> String {
         ("cflags", words(&plan.flags.cflags)),
         ("ldflags", words(&plan.flags.ldflags)),
         ("prefix", plan.prefix.display().to_string()),
-        ("identity", plan.identity.clone().unwrap_or_else(|| format!("unresolved: {}", plan.unresolved.join("; ")))),
+        (
+            "identity",
+            plan.identity
+                .clone()
+                .unwrap_or_else(|| format!("unresolved: {}", plan.unresolved.join("; "))),
+        ),
         ("state", state),
     ];
     rows.iter().map(|(k, v)| format!("{k:10}{v}\n")).collect()
@@ -193,13 +230,24 @@ fn say_plan(ctx: &Context, plans: &[BuildPlan], rebuild: Option<Rebuild>) {
         .iter()
         .map(|p| {
             let (action, reason) = action(p, rebuild);
-            let source = p.source.commit.as_ref().or(p.source.sha256.as_ref()).map_or("?", |s| &s[..12]);
-            vec![action.to_owned(), p.name.to_string(), format!("{} {} {source}", p.source.kind, p.source.reference), reason]
+            let source = p
+                .source
+                .commit
+                .as_ref()
+                .or(p.source.sha256.as_ref())
+                .map_or("?", |s| &s[..12]);
+            vec![
+                action.to_owned(),
+                p.name.to_string(),
+                format!("{} {} {source}", p.source.kind, p.source.reference),
+                reason,
+            ]
         })
         .collect();
     let to_build = rows.iter().filter(|r| r[0] == "build").count();
     ctx.shell.result(crate::ui::table(&rows));
-    ctx.shell.status("Plan", format!("{} of {}", text::count(to_build, "build"), plans.len()));
+    ctx.shell
+        .status("Plan", format!("{} of {}", text::count(to_build, "build"), plans.len()));
 }
 
 /// `bm fetch`.
@@ -207,8 +255,14 @@ pub fn fetch(ctx: &Context, selection: &Selection) -> Ended {
     let net = ctx.net(selection.offline).map_err(one)?;
     let planner = Planner::new(ctx);
     let plans = planner.plans(requests(ctx, selection)?, &net, Reach::Network)?;
-    let options =
-        Options { rebuild: None, keep: false, fail_fast: false, from: None, jobs: 1, parallel: 1 };
+    let options = Options {
+        rebuild: None,
+        keep: false,
+        fail_fast: false,
+        from: None,
+        jobs: 1,
+        parallel: 1,
+    };
     let runner = Runner::new(ctx, net, planner.prober, planner.path, options).map_err(one)?;
     let mut errors = Vec::new();
     let mut seen = BTreeSet::new();
@@ -222,7 +276,10 @@ pub fn fetch(ctx: &Context, selection: &Selection) -> Ended {
             _ => fetch::archive_source(&runner, &plan.source, &plan.version, &Log::none()).map(|g| g.obtained_from),
         };
         match got {
-            Ok(from) => ctx.shell.status("Fetched", format!("{} {} ({from})", plan.source.kind, plan.source.reference)),
+            Ok(from) => ctx.shell.status(
+                "Fetched",
+                format!("{} {} ({from})", plan.source.kind, plan.source.reference),
+            ),
             Err(error) => errors.push(error.detail("build", &plan.name)),
         }
     }
@@ -236,8 +293,12 @@ pub fn deps(ctx: &Context, selection: &Selection, do_install: bool, json: bool) 
     let plans = planner.plans(requests(ctx, selection)?, &net, Reach::Known)?;
     let missing = missing(&planner.prober, &plans.iter().collect::<Vec<_>>()).map_err(one)?;
     if json {
-        let list: Vec<_> = missing.iter().map(|m| json!({"need": m.need.to_string(), "packages": m.packages, "origin": m.origin.to_string()})).collect();
-        ctx.shell.result(json!({"schema": 1, "missing": list, "apt": requirements::apt_line(&missing)}).to_string());
+        let list: Vec<_> = missing
+            .iter()
+            .map(|m| json!({"need": m.need.to_string(), "packages": m.packages, "origin": m.origin.to_string()}))
+            .collect();
+        ctx.shell
+            .result(json!({"schema": 1, "missing": list, "apt": requirements::apt_line(&missing)}).to_string());
     } else if let Some(line) = requirements::apt_line(&missing) {
         ctx.shell.result(line);
     }
@@ -273,7 +334,10 @@ fn missing(prober: &Prober, plans: &[&BuildPlan]) -> Result<Vec<Missing>> {
             wanted.push(requirement);
         }
     }
-    let cc = plans.iter().find_map(|p| prober.program(&p.toolchain.cc.text)).map(|f| f.path);
+    let cc = plans
+        .iter()
+        .find_map(|p| prober.program(&p.toolchain.cc.text))
+        .map(|f| f.path);
     let mut missing = prober.check(&wanted, cc.as_deref())?;
     for plan in plans {
         if plan.facts.toolchain.is_some() {
@@ -304,7 +368,10 @@ fn install(ctx: &Context, prober: &Prober, missing: &[Missing]) -> Result<()> {
     let packages: Vec<String> = packages.into_iter().collect();
     ctx.make_root()?;
     let log = ctx.layout.state().join("install-deps.log");
-    ctx.shell.status("Installing", format!("packages {} (log {})", packages.join(" "), log.display()));
+    ctx.shell.status(
+        "Installing",
+        format!("packages {} (log {})", packages.join(" "), log.display()),
+    );
     prober.install(&packages, &crate::process::fetch_extra(), &log, &ctx.cancel)
 }
 
@@ -342,7 +409,10 @@ pub fn doctor(ctx: &Context, builds: &[String]) -> Ended {
     }
     let planner = Planner::new(ctx);
     for toolchain in ctx.library.toolchains.values() {
-        let state = match planner.prober.toolchain(toolchain, crate::probe::Uses { cxx: false, lto: true }) {
+        let state = match planner
+            .prober
+            .toolchain(toolchain, crate::probe::Uses { cxx: false, lto: true })
+        {
             Ok(found) => format!("{} at {}", found.version, found.cc.display()),
             Err(error) => error.headline().to_owned(),
         };
@@ -350,7 +420,12 @@ pub fn doctor(ctx: &Context, builds: &[String]) -> Ended {
     }
     planner.prober.save().map_err(one)?;
     if !builds.is_empty() {
-        let selection = Selection { builds: builds.to_vec(), variant: "def".into(), yes: true, ..Selection::default() };
+        let selection = Selection {
+            builds: builds.to_vec(),
+            variant: "def".into(),
+            yes: true,
+            ..Selection::default()
+        };
         worst = deps(ctx, &selection, false, false)?;
     }
     Ok(worst)

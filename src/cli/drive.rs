@@ -40,23 +40,34 @@ pub fn exec(ctx: &Context, which: &One, command: &[String]) -> Ended {
     child.arg0(&command[0]).args(&command[1..]);
     with_prefix(&mut child, &manifest);
     let e = child.exec();
-    Err(one(Error::new(Exit::Host, format!("cannot run `{}`", command[0])).caused_by(e)))
+    Err(one(
+        Error::new(Exit::Host, format!("cannot run `{}`", command[0])).caused_by(e)
+    ))
 }
 
 fn find(program: &str, manifest: &Manifest) -> PathBuf {
     let own = Path::new(&manifest.bin).join(program);
-    if !program.contains('/') && own.is_file() { own } else { PathBuf::from(program) }
+    if !program.contains('/') && own.is_file() {
+        own
+    } else {
+        PathBuf::from(program)
+    }
 }
 
 /// `bm each`: one after another, never two at a time, also between two `bm each`.
 pub fn each(ctx: &Context, selectors: &[String], logs: &Path, fail_fast: bool, command: &[String]) -> Ended {
     let picked = pick(ctx, selectors)?;
-    fs::create_dir_all(logs).doing(|| format!("cannot make `{}`", logs.display())).map_err(one)?;
+    fs::create_dir_all(logs)
+        .doing(|| format!("cannot make `{}`", logs.display()))
+        .map_err(one)?;
     let _alone = alone(ctx).map_err(one)?;
     let mut failed = 0;
     for manifest in &picked {
         if ctx.cancel.requested().is_some() {
-            return Err(one(Error::new(Exit::Interrupted, "interrupted; the rest was not begun")));
+            return Err(one(Error::new(
+                Exit::Interrupted,
+                "interrupted; the rest was not begun",
+            )));
         }
         let status = run_one(ctx, manifest, logs, command).map_err(one)?;
         if status != 0 {
@@ -66,7 +77,15 @@ pub fn each(ctx: &Context, selectors: &[String], logs: &Path, fail_fast: bool, c
             }
         }
     }
-    ctx.shell.status("Done", format!("{} of {} ran well; logs in {}", picked.len() - failed, picked.len(), logs.display()));
+    ctx.shell.status(
+        "Done",
+        format!(
+            "{} of {} ran well; logs in {}",
+            picked.len() - failed,
+            picked.len(),
+            logs.display()
+        ),
+    );
     Ok(if failed == 0 { Exit::Ok } else { Exit::Build })
 }
 
@@ -75,7 +94,13 @@ fn alone(ctx: &Context) -> Result<std::fs::File> {
     ctx.make_root()?;
     let path = ctx.layout.locks().join("each");
     fs::create_dir_all(ctx.layout.locks()).doing(|| "cannot make the directory of locks".to_owned())?;
-    let file = fs::File::options().create(true).truncate(false).write(true).open(&path).doing(|| "cannot open a lock".to_owned())?.into_file();
+    let file = fs::File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .doing(|| "cannot open a lock".to_owned())?
+        .into_file();
     if file.try_lock().is_err() {
         ctx.shell.status("Waiting", "for another `bm each`");
         file.lock().doing(|| "cannot take the lock of `bm each`".to_owned())?;
@@ -92,20 +117,30 @@ fn run_one(ctx: &Context, manifest: &Manifest, logs: &Path, command: &[String]) 
     };
     let argv: Vec<String> = command.iter().map(fill).collect();
     let log = logs.join(format!("{}.log", manifest.name));
-    ctx.shell.status("Running", format!("{}: {}", manifest.name, shell_line(argv.iter().map(String::as_str))));
-    let out = fs::File::create(&log).doing(|| "cannot write a driver's log".to_owned())?.into_file();
+    ctx.shell.status(
+        "Running",
+        format!("{}: {}", manifest.name, shell_line(argv.iter().map(String::as_str))),
+    );
+    let out = fs::File::create(&log)
+        .doing(|| "cannot write a driver's log".to_owned())?
+        .into_file();
     let err = out.try_clone().doing(|| "cannot write a driver's log".to_owned())?;
     let mut child = Command::new(find(&argv[0], manifest));
     child.args(&argv[1..]).stdin(Stdio::null()).stdout(out).stderr(err);
     with_prefix(&mut child, manifest);
-    let status = child.status().map_err(|e| Error::new(Exit::Host, format!("cannot run `{}`", argv[0])).caused_by(e))?;
+    let status = child
+        .status()
+        .map_err(|e| Error::new(Exit::Host, format!("cannot run `{}`", argv[0])).caused_by(e))?;
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     let file = logs.join(format!("{}.exit", manifest.name));
     fs::write(&file, format!("{code}\n")).doing(|| "cannot write an exit code".to_owned())?;
     if code == 0 {
         ctx.shell.status("Finished", manifest.name.as_str());
     } else {
-        ctx.shell.failed("Failed", format!("{} with status {code}, log {}", manifest.name, log.display()));
+        ctx.shell.failed(
+            "Failed",
+            format!("{} with status {code}, log {}", manifest.name, log.display()),
+        );
     }
     Ok(code)
 }
@@ -119,7 +154,10 @@ pub fn shell(ctx: &Context, build: &str) -> Ended {
             .hint("a failed build keeps its tree; so does `bm build --keep`"))
     })?;
     let dir = if kept.build.is_dir() { kept.build } else { kept.work };
-    ctx.shell.note(format!("in {} with the build's environment; leave with `exit`", dir.display()));
+    ctx.shell.note(format!(
+        "in {} with the build's environment; leave with `exit`",
+        dir.display()
+    ));
     let mut shell = Command::new("/bin/sh");
     shell.arg("-i").env_clear().envs(kept.env).current_dir(&dir);
     if let Ok(term) = std::env::var("TERM") {
@@ -134,10 +172,30 @@ pub fn server(ctx: &Context, command: Server) -> Ended {
     match command {
         Server::Init(args) => {
             let manifest = pick_one(ctx, &args.at.one)?;
-            let opts = ServerOpts { port: args.port, config: args.config, superuser: None, user: args.user, initdb: vec![] };
-            let state = server::init(Path::new(&manifest.prefix), &manifest.driver, &args.at.datadir, &opts, &ctx.cancel).map_err(one)?;
-            ctx.shell.status("Made", format!("a database of {} in {}", manifest.name, state.datadir.display()));
-            ctx.shell.note(format!("\n  next  bm server start {} --datadir {}", manifest.name, state.datadir.display()));
+            let opts = ServerOpts {
+                port: args.port,
+                config: args.config,
+                superuser: None,
+                user: args.user,
+                initdb: vec![],
+            };
+            let state = server::init(
+                Path::new(&manifest.prefix),
+                &manifest.driver,
+                &args.at.datadir,
+                &opts,
+                &ctx.cancel,
+            )
+            .map_err(one)?;
+            ctx.shell.status(
+                "Made",
+                format!("a database of {} in {}", manifest.name, state.datadir.display()),
+            );
+            ctx.shell.note(format!(
+                "\n  next  bm server start {} --datadir {}",
+                manifest.name,
+                state.datadir.display()
+            ));
             Ok(Exit::Ok)
         }
         Server::Start(at) => change(ctx, &at, "Started", server::start),
@@ -160,12 +218,20 @@ fn change(ctx: &Context, at: &ServerAt, verb: &str, operation: Operation) -> End
     let manifest = pick_one(ctx, &at.one)?;
     match operation(Path::new(&manifest.prefix), &manifest.driver, &at.datadir, &ctx.cancel).map_err(one)? {
         Change::Done(state) => {
-            ctx.shell.status(verb, format!("{} on {}", manifest.name, state.datadir.display()));
+            ctx.shell
+                .status(verb, format!("{} on {}", manifest.name, state.datadir.display()));
             if state.pid.is_some() {
-                ctx.shell.note(format!("\n  connect  bm exec {} -- psql {} postgres", manifest.name, words(&state)));
+                ctx.shell.note(format!(
+                    "\n  connect  bm exec {} -- psql {} postgres",
+                    manifest.name,
+                    words(&state)
+                ));
             }
         }
-        Change::Already(state) => ctx.shell.status("Already", format!("{} on {}", verb.to_lowercase(), state.datadir.display())),
+        Change::Already(state) => ctx.shell.status(
+            "Already",
+            format!("{} on {}", verb.to_lowercase(), state.datadir.display()),
+        ),
     }
     Ok(Exit::Ok)
 }

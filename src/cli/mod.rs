@@ -35,9 +35,12 @@ fn say_bug(info: &std::panic::PanicHookInfo<'_>) {
     let place = info.location().map(ToString::to_string).unwrap_or_default();
     let what = info.payload_as_str().unwrap_or("no message");
     Shell::new(Verbosity::Normal).error(
-        &Error::new(Exit::Bug, format!("this is a bug in bm {}: {what}", env!("CARGO_PKG_VERSION")))
-            .detail("at", place)
-            .hint("please report it with the command line; prefixes that are sealed are not affected"),
+        &Error::new(
+            Exit::Bug,
+            format!("this is a bug in bm {}: {what}", env!("CARGO_PKG_VERSION")),
+        )
+        .detail("at", place)
+        .hint("please report it with the command line; prefixes that are sealed are not affected"),
     );
 }
 
@@ -50,7 +53,11 @@ fn run() -> Exit {
             return if e.use_stderr() { Exit::Usage } else { Exit::Ok };
         }
     };
-    let shell = Shell::new(if cli.global.quiet { Verbosity::Quiet } else { Verbosity::Normal });
+    let shell = Shell::new(if cli.global.quiet {
+        Verbosity::Quiet
+    } else {
+        Verbosity::Normal
+    });
     match cli.command {
         Command::Completions { shell: kind } => return completions(&shell, kind),
         Command::Schema { kind } => return schema(&shell, &kind),
@@ -85,12 +92,25 @@ fn tell(shell: &Shell, errors: &[Error]) -> Exit {
 fn dispatch(ctx: &Context, command: Command) -> Ended {
     match command {
         Command::Build(args) => builds::build(ctx, &args),
-        Command::Show { selection, explain, json } => builds::show(ctx, &selection, explain, json.json),
+        Command::Show {
+            selection,
+            explain,
+            json,
+        } => builds::show(ctx, &selection, explain, json.json),
         Command::Plan { selection, json } => builds::plan(ctx, &selection, json.json),
         Command::Fetch { selection } => builds::fetch(ctx, &selection),
-        Command::Deps { selection, install, json } => builds::deps(ctx, &selection, install, json.json),
+        Command::Deps {
+            selection,
+            install,
+            json,
+        } => builds::deps(ctx, &selection, install, json.json),
         Command::Doctor { builds } => builds::doctor(ctx, &builds),
-        Command::List { builds, built, all, json } => records::list(ctx, &builds, built, all, json.json),
+        Command::List {
+            builds,
+            built,
+            all,
+            json,
+        } => records::list(ctx, &builds, built, all, json.json),
         Command::History { builds, json } => records::history(ctx, &builds, json.json),
         Command::Log { build, step, follow } => records::log(ctx, &build, step.as_deref(), follow),
         Command::Verified(command) => records::verified(ctx, command),
@@ -100,7 +120,12 @@ fn dispatch(ctx: &Context, command: Command) -> Ended {
         Command::Verify { built, json } => prefixes::verify(ctx, &built, json.json),
         Command::Rm(built) => prefixes::rm(ctx, &built),
         Command::Exec { one, command } => drive::exec(ctx, &one, &command),
-        Command::Each { builds, logs, fail_fast, command } => drive::each(ctx, &builds, &logs, fail_fast, &command),
+        Command::Each {
+            builds,
+            logs,
+            fail_fast,
+            command,
+        } => drive::each(ctx, &builds, &logs, fail_fast, &command),
         Command::Shell { build } => drive::shell(ctx, &build),
         Command::Server(command) => drive::server(ctx, command),
         Command::Completions { .. } | Command::Schema { .. } => unreachable!("answered before recipes are read"),

@@ -33,8 +33,11 @@ pub fn requests(ctx: &Context, selection: &Selection) -> Result<Vec<(BuildName, 
     if let Some(name) = &selection.name {
         let name: BuildName = name.parse().map_err(|e| one(Error::new(Exit::Usage, format!("{e}"))))?;
         let [(only, request)] = requests.as_mut_slice() else {
-            return Err(one(Error::new(Exit::Usage, format!("`--name {name}` is for one build, the selection has {}", requests.len()))
-                .hint("name one build")));
+            return Err(one(Error::new(
+                Exit::Usage,
+                format!("`--name {name}` is for one build, the selection has {}", requests.len()),
+            )
+            .hint("name one build")));
         };
         *only = name.clone();
         request.chosen_name = Some(name);
@@ -42,13 +45,22 @@ pub fn requests(ctx: &Context, selection: &Selection) -> Result<Vec<(BuildName, 
         if let Some(flags) = &selection.cflags {
             let words = shlex::split(flags)
                 .ok_or_else(|| one(Error::new(Exit::Usage, "cannot read `--cflags`: a quote is not closed")))?;
-            request.extra_cflags = words.into_iter().map(|text| Word { text, origin: Origin::CommandLine("--cflags") }).collect();
+            request.extra_cflags = words
+                .into_iter()
+                .map(|text| Word {
+                    text,
+                    origin: Origin::CommandLine("--cflags"),
+                })
+                .collect();
         }
     }
     let patterns = selection.builds.iter().any(|s| select::is_pattern(s));
     if patterns && requests.len() > MANY && !selection.yes {
-        return Err(one(Error::new(Exit::Usage, format!("the patterns pick {} builds", requests.len()))
-            .hint("narrow them, or add `--yes`; `bm list PATTERN` shows them")));
+        return Err(one(Error::new(
+            Exit::Usage,
+            format!("the patterns pick {} builds", requests.len()),
+        )
+        .hint("narrow them, or add `--yes`; `bm list PATTERN` shows them")));
     }
     Ok(requests)
 }
@@ -56,32 +68,49 @@ pub fn requests(ctx: &Context, selection: &Selection) -> Result<Vec<(BuildName, 
 /// `bm build PRODUCT --rev REV` and `bm build PRODUCT --source DIR`.
 fn ad_hoc(ctx: &Context, selection: &Selection) -> Result<(BuildName, Request)> {
     let [product] = selection.builds.as_slice() else {
-        return Err(Error::new(Exit::Usage, "`--rev` and `--source` build one product at a time")
-            .hint("bm build postgres --rev REV --variant o3"));
+        return Err(
+            Error::new(Exit::Usage, "`--rev` and `--source` build one product at a time")
+                .hint("bm build postgres --rev REV --variant o3"),
+        );
     };
-    let recipe = product.parse::<ProductName>().ok().and_then(|p| ctx.library.recipes.get(&p)).ok_or_else(|| {
-        let known: Vec<&str> = ctx.library.recipes.keys().map(ProductName::as_str).collect();
-        let error = Error::new(Exit::Usage, format!("unknown product `{product}`"));
-        match nearest(product, known.iter().copied()).first() {
-            Some(near) => error.hint(format!("did you mean `{near}`?")),
-            None => error.hint(format!("products are {}; `--rev` and `--source` take a product, not a build", quoted(known))),
-        }
-    })?;
+    let recipe = product
+        .parse::<ProductName>()
+        .ok()
+        .and_then(|p| ctx.library.recipes.get(&p))
+        .ok_or_else(|| {
+            let known: Vec<&str> = ctx.library.recipes.keys().map(ProductName::as_str).collect();
+            let error = Error::new(Exit::Usage, format!("unknown product `{product}`"));
+            match nearest(product, known.iter().copied()).first() {
+                Some(near) => error.hint(format!("did you mean `{near}`?")),
+                None => error.hint(format!(
+                    "products are {}; `--rev` and `--source` take a product, not a build",
+                    quoted(known)
+                )),
+            }
+        })?;
     let variant = matrix::variant(recipe, &selection.variant).ok_or_else(|| {
         let known = recipe.variants.keys().map(|v| v.as_str());
         let near = nearest(&selection.variant, known.clone());
         let shown: Vec<&str> = if near.is_empty() { known.collect() } else { near };
-        Error::new(Exit::Usage, format!("unknown variant `{}` of {product}", selection.variant)).hint(format!("variants are {}", quoted(shown)))
+        Error::new(
+            Exit::Usage,
+            format!("unknown variant `{}` of {product}", selection.variant),
+        )
+        .hint(format!("variants are {}", quoted(shown)))
     })?;
     let toolchain = match &selection.toolchain {
         None => ctx.names().default_toolchain(),
         Some(text) => matrix::toolchain(&ctx.library.toolchains, text).ok_or_else(|| {
             let known: Vec<&str> = ctx.library.toolchains.keys().map(|t| t.as_str()).collect();
-            Error::new(Exit::Usage, format!("unknown toolchain `{text}`")).hint(format!("toolchains are {}", quoted(known)))
+            Error::new(Exit::Usage, format!("unknown toolchain `{text}`"))
+                .hint(format!("toolchains are {}", quoted(known)))
         })?,
     };
     let revision = match (&selection.rev, &selection.source) {
-        (Some(rev), _) => Revision::Git { rev: rev.clone(), fork: selection.fork.clone() },
+        (Some(rev), _) => Revision::Git {
+            rev: rev.clone(),
+            fork: selection.fork.clone(),
+        },
         (None, Some(dir)) => Revision::Local(std::path::absolute(dir).unwrap_or_else(|_| dir.clone())),
         (None, None) => unreachable!("called only with one of them"),
     };
@@ -89,7 +118,10 @@ fn ad_hoc(ctx: &Context, selection: &Selection) -> Result<(BuildName, Request)> 
     let name = match (&selection.name, &revision) {
         (Some(name), _) => name.clone(),
         (None, Revision::Local(_)) => {
-            return Err(Error::new(Exit::Usage, "a build of a local tree has no name of its own").hint("choose one with `--name NAME`"))
+            return Err(
+                Error::new(Exit::Usage, "a build of a local tree has no name of its own")
+                    .hint("choose one with `--name NAME`"),
+            );
         }
         (None, _) => format!("{product}_git"),
     };
@@ -121,14 +153,23 @@ impl<'a> Planner<'a> {
     /// Looks at nothing yet.
     pub fn new(ctx: &'a Context) -> Self {
         let path = crate::process::host_path();
-        Planner { ctx, prober: Prober::new(&ctx.layout.tools(), path.clone()), path }
+        Planner {
+            ctx,
+            prober: Prober::new(&ctx.layout.tools(), path.clone()),
+            path,
+        }
     }
 
     /// Resolves and plans.
     ///
     /// # Errors
     /// Everything wrong in names, pins and network, in one run.
-    pub fn plans(&self, requests: Vec<(BuildName, Request)>, net: &Net, reach: Reach) -> Result<Vec<BuildPlan>, Vec<Error>> {
+    pub fn plans(
+        &self,
+        requests: Vec<(BuildName, Request)>,
+        net: &Net,
+        reach: Reach,
+    ) -> Result<Vec<BuildPlan>, Vec<Error>> {
         let resolver = Resolver::new(self.ctx, net, reach).map_err(one)?;
         let (mut plans, mut errors) = (Vec::<BuildPlan>::new(), Vec::new());
         let mut memory = HashMap::new();
@@ -143,14 +184,28 @@ impl<'a> Planner<'a> {
             let recipe = &self.ctx.library.recipes[&resolved.request.product];
             let toolchain = &self.ctx.library.toolchains[&resolved.request.toolchain];
             let has = |f: &dyn Fn(&crate::model::recipe::Atom) -> bool| {
-                recipe.atoms.iter().any(|a| resolved.request.variant.atoms.contains(&a.name) && f(a))
+                recipe
+                    .atoms
+                    .iter()
+                    .any(|a| resolved.request.variant.atoms.contains(&a.name) && f(a))
             };
             let uses = (has(&|a| a.lto), has(&|a| a.claims.march.as_deref() == Some("native")));
-            let facts = memory.entry((toolchain.name.clone(), uses)).or_insert_with(|| self.facts(toolchain, uses.0, uses.1)).clone();
+            let facts = memory
+                .entry((toolchain.name.clone(), uses))
+                .or_insert_with(|| self.facts(toolchain, uses.0, uses.1))
+                .clone();
             let library = &self.ctx.library;
             let patch_sha256 = |file: &str| hex(&Sha256::digest(library.patch(file).unwrap_or_default()));
             let pass = self.ctx.passed_env();
-            let plan = plan::plan(resolved, recipe, toolchain, facts, self.ctx.layout.root(), &patch_sha256, &pass);
+            let plan = plan::plan(
+                resolved,
+                recipe,
+                toolchain,
+                facts,
+                self.ctx.layout.root(),
+                &patch_sha256,
+                &pass,
+            );
             match plans.iter_mut().find(|p| p.name == plan.name) {
                 // Two names of one build (`pgdistro` and the release it stands for).
                 Some(known) => known.links.extend(plan.links),
@@ -162,11 +217,25 @@ impl<'a> Planner<'a> {
     }
 
     fn facts(&self, toolchain: &Toolchain, lto: bool, native: bool) -> Facts {
-        let mut facts = Facts { make: self.prober.tool("make").ok(), ..Facts::default() };
-        let probed = self.prober.toolchain(toolchain, Uses { cxx: false, lto }).and_then(|probed| {
-            let native = if native { self.prober.native(&probed)?.as_str().to_owned() } else { String::new() };
-            Ok(FoundToolchain { record: probed.record, version: Some(probed.version), native })
-        });
+        let mut facts = Facts {
+            make: self.prober.tool("make").ok(),
+            ..Facts::default()
+        };
+        let probed = self
+            .prober
+            .toolchain(toolchain, Uses { cxx: false, lto })
+            .and_then(|probed| {
+                let native = if native {
+                    self.prober.native(&probed)?.as_str().to_owned()
+                } else {
+                    String::new()
+                };
+                Ok(FoundToolchain {
+                    record: probed.record,
+                    version: Some(probed.version),
+                    native,
+                })
+            });
         match probed {
             Ok(found) => facts.toolchain = Some(found),
             Err(error) => facts.toolchain_missing = Some(error),

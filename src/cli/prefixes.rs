@@ -48,7 +48,10 @@ pub fn pick(ctx: &Context, selectors: &[String]) -> Result<Vec<Manifest>, Vec<Er
     let (manifests, links) = built(ctx).map_err(one)?;
     let names: Vec<BuildName> = manifests.iter().filter_map(|m| m.name.parse().ok()).collect();
     let picked = select::among(&names, &links, selectors)?;
-    Ok(picked.iter().filter_map(|name| manifests.iter().find(|m| m.name == name.as_str()).cloned()).collect())
+    Ok(picked
+        .iter()
+        .filter_map(|name| manifests.iter().find(|m| m.name == name.as_str()).cloned())
+        .collect())
 }
 
 /// One sealed prefix.
@@ -56,7 +59,10 @@ pub fn pick_one(ctx: &Context, one: &One) -> Result<Manifest, Vec<Error>> {
     let mut picked = pick(ctx, std::slice::from_ref(&one.build))?;
     match picked.len() {
         1 => Ok(picked.swap_remove(0)),
-        n => Err(vec![Error::new(Exit::Usage, format!("`{}` picks {n} prefixes, one is needed", one.build))]),
+        n => Err(vec![Error::new(
+            Exit::Usage,
+            format!("`{}` picks {n} prefixes, one is needed", one.build),
+        )]),
     }
 }
 
@@ -112,7 +118,12 @@ pub fn env(ctx: &Context, args: &One, json: bool) -> Ended {
         return Ok(Exit::Ok);
     }
     for (name, value) in &variables {
-        let quoted = shlex::try_quote(value).map_err(|e| one(Error::new(Exit::Bug, format!("a manifest holds a value no shell can take: {e}"))))?;
+        let quoted = shlex::try_quote(value).map_err(|e| {
+            one(Error::new(
+                Exit::Bug,
+                format!("a manifest holds a value no shell can take: {e}"),
+            ))
+        })?;
         ctx.shell.result(format!("export {name}={quoted}"));
     }
     ctx.shell.result("export PATH=\"$BM_BIN:$PATH\"");
@@ -128,7 +139,10 @@ pub fn smoke(ctx: &Context, args: &Built) -> Ended {
         let name: BuildName = manifest.name.parse().expect("sealed manifests have good names");
         match again(ctx, &locks, &name, &manifest) {
             Ok(smoke) => {
-                ctx.shell.status("Passed", format!("{name}: {} rows read back, {:.0} transactions/s", smoke.rows, smoke.tps));
+                ctx.shell.status(
+                    "Passed",
+                    format!("{name}: {} rows read back, {:.0} transactions/s", smoke.rows, smoke.tps),
+                );
                 for warning in smoke.warnings {
                     ctx.shell.warning(format!("{name}: {warning}"));
                 }
@@ -139,17 +153,30 @@ pub fn smoke(ctx: &Context, args: &Built) -> Ended {
     if errors.is_empty() { Ok(Exit::Ok) } else { Err(errors) }
 }
 
-fn again(ctx: &Context, locks: &store::lock::Locks, name: &BuildName, m: &Manifest) -> Result<crate::model::manifest::Smoke> {
+fn again(
+    ctx: &Context,
+    locks: &store::lock::Locks,
+    name: &BuildName,
+    m: &Manifest,
+) -> Result<crate::model::manifest::Smoke> {
     use crate::error::IoContext as _;
     let _lock = locks.prefix(name, exec::lock_wait(ctx), &exec::say_waiting(ctx, name.as_str()))?;
     let product = m.product.parse().ok().and_then(|p| ctx.library.recipes.get(&p));
-    let recipe = product.ok_or_else(|| Error::new(Exit::Usage, format!("no recipe says how `{}` is tested", m.product)))?;
+    let recipe =
+        product.ok_or_else(|| Error::new(Exit::Usage, format!("no recipe says how `{}` is tested", m.product)))?;
     let work = scratch(ctx, name)?;
     let logs = ctx.layout.state().join("logs");
     fs_err::create_dir_all(&logs).doing(|| "cannot make the directory of logs".to_owned())?;
     let expect = build::smoke_expect(&m.version, &m.driver, &recipe.smoke_command);
     let log = logs.join(format!("{name}-smoke.log"));
-    let result = crate::smoke::run(&ctx.layout.prefix(name), recipe.smoke, &expect, &work, &log, &ctx.cancel);
+    let result = crate::smoke::run(
+        &ctx.layout.prefix(name),
+        recipe.smoke,
+        &expect,
+        &work,
+        &log,
+        &ctx.cancel,
+    );
     store::disk::remove_tree(&work)?;
     result
 }
@@ -176,7 +203,14 @@ pub fn verify(ctx: &Context, args: &Built, json: bool) -> Ended {
         reports.push(json!({"name": name, "intact": report.is_intact(), "missing": report.missing, "changed": changed, "extra": report.extra}));
         if report.is_intact() {
             if !json {
-                ctx.shell.status("Intact", format!("{name}: {}, {} added later", text::count(manifest.files, "file"), report.extra.len()));
+                ctx.shell.status(
+                    "Intact",
+                    format!(
+                        "{name}: {}, {} added later",
+                        text::count(manifest.files, "file"),
+                        report.extra.len()
+                    ),
+                );
             }
             continue;
         }
@@ -185,7 +219,13 @@ pub fn verify(ctx: &Context, args: &Built, json: bool) -> Ended {
             error = error.detail("missing", path);
         }
         for change in report.changed.iter().take(10) {
-            error = error.detail("changed", format!("{}: {} was {}, is {}", change.path, change.what, change.expected, change.got));
+            error = error.detail(
+                "changed",
+                format!(
+                    "{}: {} was {}, is {}",
+                    change.path, change.what, change.expected, change.got
+                ),
+            );
         }
         errors.push(error.hint(format!("bm build {name} --rebuild")));
     }
@@ -198,7 +238,9 @@ pub fn verify(ctx: &Context, args: &Built, json: bool) -> Ended {
 /// `bm rm`.
 pub fn rm(ctx: &Context, args: &Built) -> Ended {
     let locks = exec::locks(ctx);
-    let _gc = locks.shared_gc(exec::lock_wait(ctx), &exec::say_waiting(ctx, "the store")).map_err(one)?;
+    let _gc = locks
+        .shared_gc(exec::lock_wait(ctx), &exec::say_waiting(ctx, "the store"))
+        .map_err(one)?;
     let mut errors = Vec::new();
     for manifest in pick(ctx, &args.builds)? {
         let name: BuildName = manifest.name.parse().expect("sealed manifests have good names");
@@ -206,7 +248,9 @@ pub fn rm(ctx: &Context, args: &Built) -> Ended {
             .prefix(&name, exec::lock_wait(ctx), &exec::say_waiting(ctx, name.as_str()))
             .and_then(|_lock| store::remove(&ctx.layout, &name));
         match removed {
-            Ok(_) => ctx.shell.status("Removed", format!("{name} ({})", text::size(manifest.size))),
+            Ok(_) => ctx
+                .shell
+                .status("Removed", format!("{name} ({})", text::size(manifest.size))),
             Err(error) => errors.push(error),
         }
     }

@@ -66,10 +66,18 @@ pub fn list(ctx: &Context, selectors: &[String], only_built: bool, all: bool, js
             "toolchain": request.toolchain, "built": is_built, "verified": platforms,
         }));
         let state = if is_built { "built" } else { "-" };
-        let proof = if platforms.is_empty() { "not verified".to_owned() } else { format!("verified on {}", platforms.join(", ")) };
+        let proof = if platforms.is_empty() {
+            "not verified".to_owned()
+        } else {
+            format!("verified on {}", platforms.join(", "))
+        };
         rows.push(vec![name.to_string(), version, state.to_owned(), proof]);
     }
-    ctx.shell.result(if json { json!({"schema": 1, "builds": builds}).to_string() } else { table(&rows) });
+    ctx.shell.result(if json {
+        json!({"schema": 1, "builds": builds}).to_string()
+    } else {
+        table(&rows)
+    });
     Ok(Exit::Ok)
 }
 
@@ -79,12 +87,24 @@ fn overview(ctx: &Context) -> String {
         out.push(format!("{} — {}", recipe.product, recipe.description));
         let mut series = BTreeMap::<Vec<u32>, Vec<String>>::new();
         for pinned in &recipe.versions {
-            let key = pinned.version.numbers().iter().take(recipe.series_parts).copied().collect();
-            series.entry(key).or_default().push(matrix::release_name(recipe, &pinned.version));
+            let key = pinned
+                .version
+                .numbers()
+                .iter()
+                .take(recipe.series_parts)
+                .copied()
+                .collect();
+            series
+                .entry(key)
+                .or_default()
+                .push(matrix::release_name(recipe, &pinned.version));
         }
         for releases in series.values() {
             if let (Some(first), Some(last)) = (releases.first(), releases.last()) {
-                out.push(format!("  {first} to {last}  ({})", text::count(releases.len(), "release")));
+                out.push(format!(
+                    "  {first} to {last}  ({})",
+                    text::count(releases.len(), "release")
+                ));
             }
         }
         if let Some(distro) = &recipe.sources.distro {
@@ -93,11 +113,26 @@ fn overview(ctx: &Context) -> String {
         let variants: Vec<&str> = recipe.variants.keys().map(|v| v.as_str()).collect();
         out.push(format!("  variants    {}", variants.join(" ")));
     }
-    let toolchains: Vec<String> =
-        ctx.library.toolchains.values().map(|t| if t.default { format!("{} (default, not in names)", t.name) } else { t.name.to_string() }).collect();
+    let toolchains: Vec<String> = ctx
+        .library
+        .toolchains
+        .values()
+        .map(|t| {
+            if t.default {
+                format!("{} (default, not in names)", t.name)
+            } else {
+                t.name.to_string()
+            }
+        })
+        .collect();
     out.push(format!("toolchains    {}", toolchains.join(" ")));
     for set in ctx.library.sets.values() {
-        out.push(format!("@{:12} {} ({})", set.name.as_str(), set.description, text::count(set.builds.len(), "selector")));
+        out.push(format!(
+            "@{:12} {} ({})",
+            set.name.as_str(),
+            set.description,
+            text::count(set.builds.len(), "selector")
+        ));
     }
     out.push("a build is RELEASE_VARIANT or RELEASE_VARIANT_TOOLCHAIN; `bm list 'pg16*'` lists them, `bm list --built` what is there".to_owned());
     out.join("\n")
@@ -106,8 +141,15 @@ fn overview(ctx: &Context) -> String {
 fn list_built(ctx: &Context, selectors: &[String], json: bool) -> Ended {
     let (manifests, links) = built(ctx).map_err(one)?;
     let names: Vec<BuildName> = manifests.iter().filter_map(|m| m.name.parse().ok()).collect();
-    let picked = if selectors.is_empty() { names } else { select::among(&names, &links, selectors)? };
-    let chosen: Vec<_> = manifests.iter().filter(|m| picked.iter().any(|p| p.as_str() == m.name)).collect();
+    let picked = if selectors.is_empty() {
+        names
+    } else {
+        select::among(&names, &links, selectors)?
+    };
+    let chosen: Vec<_> = manifests
+        .iter()
+        .filter(|m| picked.iter().any(|p| p.as_str() == m.name))
+        .collect();
     if json {
         ctx.shell.result(json!({"schema": 1, "builds": chosen}).to_string());
         return Ok(Exit::Ok);
@@ -116,7 +158,15 @@ fn list_built(ctx: &Context, selectors: &[String], json: bool) -> Ended {
         .iter()
         .map(|m| {
             let compiler = m.toolchain.tools.get("cc").map_or("", |t| t.version.as_str());
-            vec![m.name.clone(), m.version.clone(), m.variant.clone(), compiler.to_owned(), text::size(m.size), m.built_at.clone(), m.prefix.clone()]
+            vec![
+                m.name.clone(),
+                m.version.clone(),
+                m.variant.clone(),
+                compiler.to_owned(),
+                text::size(m.size),
+                m.built_at.clone(),
+                m.prefix.clone(),
+            ]
         })
         .collect();
     ctx.shell.result(table(&rows));
@@ -126,7 +176,11 @@ fn list_built(ctx: &Context, selectors: &[String], json: bool) -> Ended {
 /// `bm history`.
 pub fn history(ctx: &Context, selectors: &[String], json: bool) -> Ended {
     let names = past::remembered_names(&ctx.layout).map_err(one)?;
-    let picked = if selectors.is_empty() { names } else { select::among(&names, &BTreeMap::new(), selectors)? };
+    let picked = if selectors.is_empty() {
+        names
+    } else {
+        select::among(&names, &BTreeMap::new(), selectors)?
+    };
     let mut rows = Vec::new();
     let mut builds = Vec::new();
     for name in picked {
@@ -134,14 +188,32 @@ pub fn history(ctx: &Context, selectors: &[String], json: bool) -> Ended {
         for remembered in past::history(&ctx.layout, &name).map_err(one)? {
             // A record that cannot be read any more is not a build that never was.
             let Ok(m) = &remembered.manifest else { continue };
-            let here = now.as_ref().is_some_and(|n| n.identity == m.identity && n.built_at == m.built_at);
-            let compiler = m.toolchain.tools.get("cc").map_or("", |t| t.version.as_str()).to_owned();
-            rows.push(vec![m.built_at.clone(), m.name.clone(), m.version.clone(), compiler, m.identity[..12].to_owned(), if here { "there" } else { "gone" }.to_owned()]);
+            let here = now
+                .as_ref()
+                .is_some_and(|n| n.identity == m.identity && n.built_at == m.built_at);
+            let compiler = m
+                .toolchain
+                .tools
+                .get("cc")
+                .map_or("", |t| t.version.as_str())
+                .to_owned();
+            rows.push(vec![
+                m.built_at.clone(),
+                m.name.clone(),
+                m.version.clone(),
+                compiler,
+                m.identity[..12].to_owned(),
+                if here { "there" } else { "gone" }.to_owned(),
+            ]);
             builds.push(json!({"there": here, "manifest": m}));
         }
     }
     rows.sort();
-    ctx.shell.result(if json { json!({"schema": 1, "builds": builds}).to_string() } else { table(&rows) });
+    ctx.shell.result(if json {
+        json!({"schema": 1, "builds": builds}).to_string()
+    } else {
+        table(&rows)
+    });
     Ok(Exit::Ok)
 }
 
@@ -150,23 +222,31 @@ pub fn log(ctx: &Context, build: &str, step: Option<&str>, follow: bool) -> Ende
     let name = super::prefixes::canonical(ctx, build).map_err(one)?;
     if let Some(step) = step.filter(|s| StepName::parse(s).is_none()) {
         let known: Vec<&str> = StepName::ALL.iter().map(|s| s.as_str()).collect();
-        return Err(one(Error::new(Exit::Usage, format!("unknown step `{step}`")).hint(format!("steps are {}", text::quoted(known)))));
+        return Err(one(Error::new(Exit::Usage, format!("unknown step `{step}`"))
+            .hint(format!("steps are {}", text::quoted(known)))));
     }
     let live = ctx.layout.logs(&name);
     if follow {
         return follow_log(ctx, &name, &live, step).map_err(one);
     }
     let sealed = ctx.layout.prefix(&name).join(".bm/logs");
-    let file = pick_log(&live, step, "log").or_else(|| pick_log(&sealed, step, "log.gz")).ok_or_else(|| {
-        one(Error::new(Exit::Usage, format!("there is no log of `{name}`")).hint("`bm list --built` shows what is there"))
-    })?;
+    let file = pick_log(&live, step, "log")
+        .or_else(|| pick_log(&sealed, step, "log.gz"))
+        .ok_or_else(|| {
+            one(Error::new(Exit::Usage, format!("there is no log of `{name}`"))
+                .hint("`bm list --built` shows what is there"))
+        })?;
     ctx.shell.result(read_log(&file).map_err(one)?.trim_end());
     Ok(Exit::Ok)
 }
 
 /// The log of a step, or of the last step that has one.
 fn pick_log(dir: &Path, step: Option<&str>, ending: &str) -> Option<PathBuf> {
-    let steps = StepName::ALL.iter().rev().map(|s| s.as_str()).filter(|s| step.is_none_or(|want| want == *s));
+    let steps = StepName::ALL
+        .iter()
+        .rev()
+        .map(|s| s.as_str())
+        .filter(|s| step.is_none_or(|want| want == *s));
     steps.map(|s| dir.join(format!("{s}.{ending}"))).find(|p| p.is_file())
 }
 
@@ -174,7 +254,9 @@ fn read_log(file: &Path) -> Result<String> {
     let bytes = fs::read(file).doing(|| "cannot read a log".to_owned())?;
     let mut text = Vec::new();
     if file.extension().is_some_and(|e| e == "gz") {
-        flate2::read::MultiGzDecoder::new(bytes.as_slice()).read_to_end(&mut text).doing(|| format!("cannot read `{}`", file.display()))?;
+        flate2::read::MultiGzDecoder::new(bytes.as_slice())
+            .read_to_end(&mut text)
+            .doing(|| format!("cannot read `{}`", file.display()))?;
     } else {
         text = bytes;
     }
@@ -193,7 +275,10 @@ fn follow_log(ctx: &Context, name: &BuildName, live: &Path, step: Option<&str>) 
                 Some((same, from)) if *same == file => (*from).min(text.len()),
                 _ => 0,
             };
-            let whole_lines = text[from..].iter().rposition(|b| *b == b'\n').map_or(from, |i| from + i + 1);
+            let whole_lines = text[from..]
+                .iter()
+                .rposition(|b| *b == b'\n')
+                .map_or(from, |i| from + i + 1);
             if whole_lines > from {
                 ctx.shell.result(String::from_utf8_lossy(&text[from..whole_lines - 1]));
             }
@@ -217,9 +302,22 @@ pub fn verified(ctx: &Context, command: args::Verified) -> Ended {
             let rows: Vec<Vec<String>> = proved
                 .builds
                 .iter()
-                .map(|b| vec![b.name.clone(), b.platform.clone(), b.compiler.clone(), b.date.clone(), b.source.clone(), b.smoke.clone()])
+                .map(|b| {
+                    vec![
+                        b.name.clone(),
+                        b.platform.clone(),
+                        b.compiler.clone(),
+                        b.date.clone(),
+                        b.source.clone(),
+                        b.smoke.clone(),
+                    ]
+                })
                 .collect();
-            ctx.shell.result(if json.json { json!({"schema": 1, "builds": proved.builds}).to_string() } else { table(&rows) });
+            ctx.shell.result(if json.json {
+                json!({"schema": 1, "builds": proved.builds}).to_string()
+            } else {
+                table(&rows)
+            });
             Ok(Exit::Ok)
         }
         args::Verified::Add { built: selectors, file } => {
@@ -236,7 +334,10 @@ pub fn verified(ctx: &Context, command: args::Verified) -> Ended {
             for name in picked {
                 let manifest = sealed(ctx, &name).expect("picked among sealed prefixes");
                 // The manifest speaks of files; they must still be those.
-                match store::verify::verify(&ctx.layout.prefix(&name)).and_then(|r| intact(&name, r.is_intact())).and_then(|()| verified::entry(&manifest)) {
+                match store::verify::verify(&ctx.layout.prefix(&name))
+                    .and_then(|r| intact(&name, r.is_intact()))
+                    .and_then(|()| verified::entry(&manifest))
+                {
                     Ok(entry) => {
                         ctx.shell.status("Verified", format!("{name} on {}", entry.platform));
                         list.add(entry);
@@ -251,5 +352,12 @@ pub fn verified(ctx: &Context, command: args::Verified) -> Ended {
 }
 
 fn intact(name: &BuildName, intact: bool) -> Result<()> {
-    if intact { Ok(()) } else { Err(Error::new(Exit::Proof, format!("`{name}` has changed since it was sealed")).hint(format!("bm verify {name}"))) }
+    if intact {
+        Ok(())
+    } else {
+        Err(
+            Error::new(Exit::Proof, format!("`{name}` has changed since it was sealed"))
+                .hint(format!("bm verify {name}")),
+        )
+    }
 }

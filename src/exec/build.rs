@@ -20,12 +20,12 @@ use crate::model::recipe::{Driver, Word};
 use crate::plan::{BuildPlan, Call, StepName};
 use crate::process::{self, Command, Ended, Limits};
 use crate::smoke::{self, SmokeExpect};
-use crate::source::{patch, Log};
+use crate::source::{Log, patch};
 use crate::store::work::fresh_work;
 use crate::store::{disk, files, prefix};
 use crate::text;
 
-use super::{failure, fetch, seal, Runner};
+use super::{Runner, failure, fetch, seal};
 
 /// Marks a work tree as belonging to an attempt that got at least as far as `configure`.
 const STATE: &str = "state.json";
@@ -107,7 +107,9 @@ impl<'a> Attempt<'a> {
         disk::remove_tree(&self.logs)?;
         fs::create_dir_all(&self.logs).doing(|| format!("cannot make `{}`", self.logs.display()))?;
         self.begin(StepName::Fetch);
-        let mut fetched = self.timed(StepName::Fetch, |a| fetch::fetch(a.runner, a.plan, &a.log(StepName::Fetch)))?;
+        let mut fetched = self.timed(StepName::Fetch, |a| {
+            fetch::fetch(a.runner, a.plan, &a.log(StepName::Fetch))
+        })?;
         self.source.obtained_from.clone_from(&fetched.obtained_from);
         for line in fresh_work(layout, &self.work)? {
             self.runner.ctx.shell.warning(line);
@@ -128,7 +130,12 @@ impl<'a> Attempt<'a> {
             .iter()
             .map(|p| patch::Patch {
                 name: p.file.clone(),
-                text: self.runner.ctx.library.patch(&p.file).expect("the library has checked that it is there"),
+                text: self
+                    .runner
+                    .ctx
+                    .library
+                    .patch(&p.file)
+                    .expect("the library has checked that it is there"),
                 strip: p.strip,
             })
             .collect();
@@ -143,9 +150,16 @@ impl<'a> Attempt<'a> {
     /// Takes up a kept tree.
     fn resume(&mut self, step: StepName) -> Result<()> {
         let none = |why: &str| {
-            Error::new(Exit::Usage, format!("build `{}` has no tree to go on in at `{}`: {why}", self.plan.name, step.as_str()))
-                .detail("tree", self.work.0.display())
-                .hint(format!("begin from the start: bm build {}", self.plan.name))
+            Error::new(
+                Exit::Usage,
+                format!(
+                    "build `{}` has no tree to go on in at `{}`: {why}",
+                    self.plan.name,
+                    step.as_str()
+                ),
+            )
+            .detail("tree", self.work.0.display())
+            .hint(format!("begin from the start: bm build {}", self.plan.name))
         };
         let text = fs::read_to_string(self.work.0.join(STATE)).map_err(|_| none("nothing was kept"))?;
         let kept: Kept = serde_json::from_str(&text).map_err(|_| none("its state cannot be read"))?;
@@ -158,7 +172,11 @@ impl<'a> Attempt<'a> {
         }
         self.source = kept.source;
         self.patches = kept.patches;
-        self.times = kept.times.into_iter().filter(|t| StepName::parse(&t.name).is_some_and(|s| s < step)).collect();
+        self.times = kept
+            .times
+            .into_iter()
+            .filter(|t| StepName::parse(&t.name).is_some_and(|s| s < step))
+            .collect();
         Ok(())
     }
 
@@ -178,16 +196,21 @@ impl<'a> Attempt<'a> {
                 self.call(call)?;
             }
             if before.is_some_and(|before| before != footprint(&self.plan.prefix)) {
-                return Err(Error::new(Exit::Build, format!("build `{}` wrote to its final path during `install`", self.plan.name))
-                    .detail("prefix", self.plan.prefix.display())
-                    .hint("the product ignores DESTDIR; its install commands need another way to stage"));
+                return Err(Error::new(
+                    Exit::Build,
+                    format!("build `{}` wrote to its final path during `install`", self.plan.name),
+                )
+                .detail("prefix", self.plan.prefix.display())
+                .hint("the product ignores DESTDIR; its install commands need another way to stage"));
             }
         }
         let staged = self.staged();
         if !staged.is_dir() {
-            return Err(Error::new(Exit::Build, format!("build `{}` installed nothing", self.plan.name))
-                .detail("expected", staged.display())
-                .detail("log", self.log(StepName::Install).display()));
+            return Err(
+                Error::new(Exit::Build, format!("build `{}` installed nothing", self.plan.name))
+                    .detail("expected", staged.display())
+                    .detail("log", self.log(StepName::Install).display()),
+            );
         }
         self.begin(StepName::Audit);
         let proved = self.timed(StepName::Audit, Self::audit)?;
@@ -232,11 +255,23 @@ impl<'a> Attempt<'a> {
         let toolchain = &self.plan.toolchain;
         let prober = &self.runner.prober;
         let real = |word: &str| prober.program(word).map(|found| found.path);
-        let tools: Vec<(&str, PathBuf)> =
-            [&toolchain.cc, &toolchain.cxx].into_iter().filter_map(|w| Some((w.text.as_str(), real(&w.text)?))).collect();
+        let tools: Vec<(&str, PathBuf)> = [&toolchain.cc, &toolchain.cxx]
+            .into_iter()
+            .filter_map(|w| Some((w.text.as_str(), real(&w.text)?)))
+            .collect();
         let tools: Vec<(&str, &Path)> = tools.iter().map(|(name, path)| (*name, path.as_path())).collect();
-        let jobs = JobFifo { path: self.runner.pool.jobserver().fifo, at_most: self.runner.pool.tokens() };
-        launcher::install_launchers(&self.work.bin(), &self.work.record(), Some(&jobs), toolchain.family, &tools, &self.runner.bm_exe)
+        let jobs = JobFifo {
+            path: self.runner.pool.jobserver().fifo,
+            at_most: self.runner.pool.tokens(),
+        };
+        launcher::install_launchers(
+            &self.work.bin(),
+            &self.work.record(),
+            Some(&jobs),
+            toolchain.family,
+            &tools,
+            &self.runner.bm_exe,
+        )
     }
 
     /// Environment of the children: empty but for what is listed.
@@ -271,28 +306,52 @@ impl<'a> Attempt<'a> {
         drop(token);
         self.record(call.step, outcome.wall, outcome.cpu, outcome.max_rss_kib);
         if !outcome.strays.is_empty() {
-            runner.ctx.shell.warning(format!("step `{}` of `{}` left processes behind, now ended: {}", call.step.as_str(), self.plan.name, outcome.strays.join(", ")));
+            runner.ctx.shell.warning(format!(
+                "step `{}` of `{}` left processes behind, now ended: {}",
+                call.step.as_str(),
+                self.plan.name,
+                outcome.strays.join(", ")
+            ));
         }
         if outcome.ended == Ended::Exited(0) {
             return Ok(());
         }
         let program = command.argv.first().map_or("", String::as_str);
-        let error = failure::of_step(&self.plan.name, call.step, program, &outcome, &command.log, &self.plan.hints);
+        let error = failure::of_step(
+            &self.plan.name,
+            call.step,
+            program,
+            &outcome,
+            &command.log,
+            &self.plan.hints,
+        );
         Err(error.detail("by hand", redo))
     }
 
     fn audit(&mut self) -> Result<Proved> {
         let (plan, work) = (self.plan, &self.work);
         let staged = self.staged();
-        let proof = collect::collect(&Scope { stage: &staged, source: &work.src(), build: &work.build(), record: &work.record() })?;
-        let toolchain = plan.facts.toolchain.as_ref().expect("a build with an identity has a toolchain");
+        let proof = collect::collect(&Scope {
+            stage: &staged,
+            source: &work.src(),
+            build: &work.build(),
+            record: &work.record(),
+        })?;
+        let toolchain = plan
+            .facts
+            .toolchain
+            .as_ref()
+            .expect("a build with an identity has a toolchain");
         let question = Question {
             claims: &plan.claims,
             expect: &plan.expect,
             family: plan.family(),
             native: &toolchain.native,
             compiler: toolchain.record.tools.get("cc").map_or("", |t| t.version.as_str()),
-            place: Place { prefix: &plan.prefix, work: &work.0 },
+            place: Place {
+                prefix: &plan.prefix,
+                work: &work.0,
+            },
         };
         let mut audit = judge::judge(&proof, &question)?;
         let (found, missing) = libraries::libraries(&staged, &plan.prefix)?;
@@ -300,7 +359,11 @@ impl<'a> Attempt<'a> {
         if !audit.findings.is_empty() {
             return Err(refused(plan, &audit));
         }
-        Ok(Proved { evidence: proof.evidence(), audit, libraries: found })
+        Ok(Proved {
+            evidence: proof.evidence(),
+            audit,
+            libraries: found,
+        })
     }
 
     fn smoke(&mut self) -> Result<crate::model::manifest::Smoke> {
@@ -310,7 +373,14 @@ impl<'a> Attempt<'a> {
         };
         let plan = self.plan;
         let expect = smoke_expect(&plan.version.to_string(), &plan.driver, &plan.smoke_command);
-        smoke::run(&plan.prefix, plan.smoke, &expect, &self.work.0, &self.log(StepName::Smoke), &runner.ctx.cancel)
+        smoke::run(
+            &plan.prefix,
+            plan.smoke,
+            &expect,
+            &self.work.0,
+            &self.log(StepName::Smoke),
+            &runner.ctx.cancel,
+        )
     }
 
     /// Notes in the work tree how far the attempt has got.
@@ -346,12 +416,21 @@ impl<'a> Attempt<'a> {
                 known.cpu += cpu;
                 known.max_rss_kib = known.max_rss_kib.max(max_rss_kib);
             }
-            None => self.times.push(StepRecord { name: step.as_str().to_owned(), wall, cpu, max_rss_kib }),
+            None => self.times.push(StepRecord {
+                name: step.as_str().to_owned(),
+                wall,
+                cpu,
+                max_rss_kib,
+            }),
         }
     }
 
     fn with_tree(&self, error: Error) -> Error {
-        if self.work.src().is_dir() { error.detail("tree", format!("{} (kept)", self.work.0.display())) } else { error }
+        if self.work.src().is_dir() {
+            error.detail("tree", format!("{} (kept)", self.work.0.display()))
+        } else {
+            error
+        }
     }
 }
 
@@ -391,20 +470,36 @@ fn kept_trees(layout: &Layout) -> Vec<(SystemTime, PathBuf)> {
 /// Work trees that sweeping leaves alone: the newest `count` that are not older than `age`.
 pub(super) fn wanted_trees(layout: &Layout, count: usize, age: Duration) -> BTreeSet<PathBuf> {
     let young = |time: &SystemTime| time.elapsed().is_ok_and(|old| old < age);
-    kept_trees(layout).into_iter().filter(|(time, _)| young(time)).take(count).map(|(_, work)| work).collect()
+    kept_trees(layout)
+        .into_iter()
+        .filter(|(time, _)| young(time))
+        .take(count)
+        .map(|(_, work)| work)
+        .collect()
 }
 
 /// Finds the newest kept tree of a build.
 pub fn kept_tree(layout: &Layout, name: &BuildName) -> Option<KeptTree> {
     let start = format!("{name}-");
     let of_name = |work: &Path| {
-        let id = work.file_name().and_then(|n| n.to_str()).and_then(|n| n.strip_prefix(&start));
+        let id = work
+            .file_name()
+            .and_then(|n| n.to_str())
+            .and_then(|n| n.strip_prefix(&start));
         id.is_some_and(|id| id.len() == 8 && id.chars().all(|c| c.is_ascii_hexdigit()))
     };
-    kept_trees(layout).into_iter().map(|(_, work)| work).filter(|work| of_name(work)).find_map(|work| {
-        let kept: Kept = serde_json::from_str(&fs::read_to_string(work.join(STATE)).ok()?).ok()?;
-        Some(KeptTree { build: WorkDir(work.clone()).build(), work, env: kept.env })
-    })
+    kept_trees(layout)
+        .into_iter()
+        .map(|(_, work)| work)
+        .filter(|work| of_name(work))
+        .find_map(|work| {
+            let kept: Kept = serde_json::from_str(&fs::read_to_string(work.join(STATE)).ok()?).ok()?;
+            Some(KeptTree {
+                build: WorkDir(work.clone()).build(),
+                work,
+                env: kept.env,
+            })
+        })
 }
 
 fn interrupted(plan: &BuildPlan) -> Error {
@@ -414,11 +509,20 @@ fn interrupted(plan: &BuildPlan) -> Error {
 /// The error of a build that does not prove what its name says.
 fn refused(plan: &BuildPlan, audit: &Audit) -> Error {
     let n = text::count(audit.findings.len(), "finding");
-    let error = Error::new(Exit::Proof, format!("build `{}` is not what its name says: {n} in step `audit`", plan.name));
+    let error = Error::new(
+        Exit::Proof,
+        format!("build `{}` is not what its name says: {n} in step `audit`", plan.name),
+    );
     let error = audit.findings.iter().fold(error, |e, f| {
-        e.detail(f.subject.as_str(), format!("asked {}, found {}  ({})", f.asked, f.found, f.evidence))
+        e.detail(
+            f.subject.as_str(),
+            format!("asked {}, found {}  ({})", f.asked, f.found, f.evidence),
+        )
     });
-    error.hint(format!("`bm show --explain {}` says where each flag comes from; nothing was installed", plan.name))
+    error.hint(format!(
+        "`bm show --explain {}` says where each flag comes from; nothing was installed",
+        plan.name
+    ))
 }
 
 /// What stands at the final path, closely enough to see that an install step wrote there.

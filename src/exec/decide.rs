@@ -2,8 +2,8 @@
 
 use crate::cli::args::Rebuild;
 use crate::model::manifest::Manifest;
-use crate::plan::identity::{self, Difference};
 use crate::plan::BuildPlan;
+use crate::plan::identity::{self, Difference};
 
 /// What stands at the prefix.
 #[derive(Debug, Clone)]
@@ -47,7 +47,10 @@ pub fn decide(plan: &BuildPlan, found: &Found, rebuild: Option<Rebuild>) -> Deci
     let differences = identity::differences(&manifest.inputs, &plan.inputs);
     // A compiler that is gone, or a source that is not resolved offline, changes nothing in a prefix
     // that is already there.
-    let known: Vec<Difference> = differences.into_iter().filter(|d| !(d.now == "nothing" && plan.identity.is_none())).collect();
+    let known: Vec<Difference> = differences
+        .into_iter()
+        .filter(|d| !(d.now == "nothing" && plan.identity.is_none()))
+        .collect();
     let host_only = known.iter().all(Difference::of_host);
     match (host_only, rebuild) {
         (true, None) => Decision::HostMoved(known),
@@ -59,11 +62,24 @@ pub fn decide(plan: &BuildPlan, found: &Found, rebuild: Option<Rebuild>) -> Deci
 
 /// The differences in one line.
 pub fn reason(differences: &[Difference]) -> String {
-    let Some(first) = differences.first() else { return "something it was made with is not here any more".to_owned() };
+    let Some(first) = differences.first() else {
+        return "something it was made with is not here any more".to_owned();
+    };
     let rest = match differences.len() {
         1 => String::new(),
         n => format!(" and {} more", n - 1),
     };
-    let short = |text: &str| if text.len() > 64 && !text.contains(' ') { format!("{}…", &text[..12]) } else { text.to_owned() };
-    format!("`{}` was `{}`, is `{}`{rest}", first.path, short(&first.was), short(&first.now))
+    let short = |text: &str| {
+        if text.len() > 64 && !text.contains(' ') {
+            format!("{}…", &text[..12])
+        } else {
+            text.to_owned()
+        }
+    };
+    format!(
+        "`{}` was `{}`, is `{}`{rest}",
+        first.path,
+        short(&first.was),
+        short(&first.now)
+    )
 }

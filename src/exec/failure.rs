@@ -17,23 +17,42 @@ const TAIL: usize = 20;
 const WINDOW: u64 = 4 << 20;
 
 /// The error of a step whose command did not succeed.
-pub fn of_step(name: &BuildName, step: StepName, program: &str, outcome: &Outcome, log: &Path, hints: &[Hint]) -> Error {
+pub fn of_step(
+    name: &BuildName,
+    step: StepName,
+    program: &str,
+    outcome: &Outcome,
+    log: &Path,
+    hints: &[Hint],
+) -> Error {
     let how = match &outcome.ended {
         Ended::Exited(code) => format!("`{program}` exited with status {code}"),
         Ended::Signaled(signal) => format!("`{program}` was killed by signal {signal}"),
         Ended::Limit(which) => format!("`{program}` was stopped: {which}"),
         Ended::Interrupted => {
-            return Error::new(Exit::Interrupted, format!("build `{name}` was interrupted in step `{}`", step.as_str()))
+            return Error::new(
+                Exit::Interrupted,
+                format!("build `{name}` was interrupted in step `{}`", step.as_str()),
+            );
         }
         Ended::NotStarted(why) => {
-            return Error::new(Exit::Host, format!("build `{name}`: `{program}` cannot be started in step `{}`", step.as_str()))
-                .caused_by(why)
-                .hint(format!("`bm doctor {name}` says what this host lacks"))
+            return Error::new(
+                Exit::Host,
+                format!(
+                    "build `{name}`: `{program}` cannot be started in step `{}`",
+                    step.as_str()
+                ),
+            )
+            .caused_by(why)
+            .hint(format!("`bm doctor {name}` says what this host lacks"));
         }
     };
     let text = tail_of(log);
     let exit = if disk_full(&text) { Exit::Host } else { Exit::Build };
-    let mut error = Error::new(exit, format!("build `{name}` failed in step `{}`: {how}", step.as_str()));
+    let mut error = Error::new(
+        exit,
+        format!("build `{name}` failed in step `{}`: {how}", step.as_str()),
+    );
     if let Some(first) = first_error(&text) {
         error = error.detail("first error", first);
     }
@@ -43,16 +62,24 @@ pub fn of_step(name: &BuildName, step: StepName, program: &str, outcome: &Outcom
     if !tail.is_empty() {
         error = error.detail("last lines", tail.join("\n"));
     }
-    let remedy = hints.iter().find(|h| text.contains(&h.symptom)).map(|h| h.remedy.clone());
+    let remedy = hints
+        .iter()
+        .find(|h| text.contains(&h.symptom))
+        .map(|h| h.remedy.clone());
     match remedy {
         Some(remedy) => error.hint(remedy),
         None if exit == Exit::Host => error.hint("free some disk space, or choose another root with `--root`"),
-        None => error.hint(format!("to go on in the kept tree: bm build {name} --from {}", step.as_str())),
+        None => error.hint(format!(
+            "to go on in the kept tree: bm build {name} --from {}",
+            step.as_str()
+        )),
     }
 }
 
 fn disk_full(log: &str) -> bool {
-    ["No space left on device", "Disk quota exceeded"].iter().any(|s| log.contains(s))
+    ["No space left on device", "Disk quota exceeded"]
+        .iter()
+        .any(|s| log.contains(s))
 }
 
 /// The end of a log, as text.
@@ -66,7 +93,9 @@ pub fn tail_of(log: &Path) -> String {
         file.read_to_end(&mut bytes)?;
         Ok(bytes)
     };
-    read().map(|b| String::from_utf8_lossy(&b).into_owned()).unwrap_or_default()
+    read()
+        .map(|b| String::from_utf8_lossy(&b).into_owned())
+        .unwrap_or_default()
 }
 
 /// The first line that is an error and not a consequence of one.
@@ -93,15 +122,31 @@ mod tests {
     use super::*;
 
     fn outcome(ended: Ended) -> Outcome {
-        Outcome { ended, wall: 1.0, cpu: 1.0, max_rss_kib: 1, strays: vec![] }
+        Outcome {
+            ended,
+            wall: 1.0,
+            cpu: 1.0,
+            max_rss_kib: 1,
+            strays: vec![],
+        }
     }
 
     fn failed(log: &str, ended: Ended) -> Error {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("compile.log");
         fs::write(&path, log).unwrap();
-        let hints = [Hint { symptom: "plugin needed".into(), remedy: "use gcc-ar".into() }];
-        of_step(&"pg_x".parse().unwrap(), StepName::Compile, "make", &outcome(ended), &path, &hints)
+        let hints = [Hint {
+            symptom: "plugin needed".into(),
+            remedy: "use gcc-ar".into(),
+        }];
+        of_step(
+            &"pg_x".parse().unwrap(),
+            StepName::Compile,
+            "make",
+            &outcome(ended),
+            &path,
+            &hints,
+        )
     }
 
     #[test]
@@ -112,13 +157,22 @@ mod tests {
         let error = failed(&log, Ended::Exited(2));
         assert_eq!(error.exit(), Exit::Build);
         assert!(error.headline().contains("`make` exited with status 2"));
-        assert_eq!(error.details()[0], ("first error".into(), "a.c:3:1: error: unknown type name".into()));
-        assert_eq!(error.hint_text(), Some("to go on in the kept tree: bm build pg_x --from compile"));
+        assert_eq!(
+            error.details()[0],
+            ("first error".into(), "a.c:3:1: error: unknown type name".into())
+        );
+        assert_eq!(
+            error.hint_text(),
+            Some("to go on in the kept tree: bm build pg_x --from compile")
+        );
     }
 
     #[test]
     fn known_symptoms_bring_their_remedy_and_a_full_disk_is_the_hosts() {
-        assert_eq!(failed("ar: plugin needed to handle lto object", Ended::Exited(1)).hint_text(), Some("use gcc-ar"));
+        assert_eq!(
+            failed("ar: plugin needed to handle lto object", Ended::Exited(1)).hint_text(),
+            Some("use gcc-ar")
+        );
         let full = failed("cc1: error: No space left on device", Ended::Exited(1));
         assert_eq!(full.exit(), Exit::Host);
         assert_eq!(failed("", Ended::Interrupted).exit(), Exit::Interrupted);

@@ -8,10 +8,10 @@ use crate::error::{Error, Exit, IoContext as _, Result};
 use crate::model::recipe::SourceKind;
 use crate::model::version::Version;
 use crate::plan::{BuildPlan, SourcePlan};
+use crate::source::distro::{Distro, DistroPlace};
 use crate::source::git::{self, GitPlaces, Want};
 use crate::source::tarball::{self, Place};
-use crate::source::distro::{Distro, DistroPlace};
-use crate::source::{archive, checkout, local, Log};
+use crate::source::{Log, archive, checkout, local};
 
 use super::Runner;
 
@@ -37,11 +37,21 @@ pub fn fetch(runner: &Runner<'_>, plan: &BuildPlan, log: &Path) -> Result<Fetche
     match plan.source.kind {
         SourceKind::Git => {
             let found = git_source(runner, &plan.source, &log)?;
-            Ok(Fetched { path: found.repository, commit: Some(found.commit), obtained_from: found.obtained_from, time: found.time })
+            Ok(Fetched {
+                path: found.repository,
+                commit: Some(found.commit),
+                obtained_from: found.obtained_from,
+                time: found.time,
+            })
         }
         SourceKind::Tarball => {
             let got = archive_source(runner, &plan.source, &plan.version, &log)?;
-            Ok(Fetched { path: got.path, commit: None, obtained_from: got.obtained_from, time: 0 })
+            Ok(Fetched {
+                path: got.path,
+                commit: None,
+                obtained_from: got.obtained_from,
+                time: 0,
+            })
         }
         SourceKind::Local => Ok(Fetched {
             path: PathBuf::from(&plan.source.reference),
@@ -54,11 +64,25 @@ pub fn fetch(runner: &Runner<'_>, plan: &BuildPlan, log: &Path) -> Result<Fetche
 
 /// The commit of a git source, in its mirror. Also locks nothing: that is `resolve`'s.
 pub fn git_source(runner: &Runner<'_>, source: &SourcePlan, log: &Log) -> Result<git::Found> {
-    let places = GitPlaces { urls: source.urls.clone() };
+    let places = GitPlaces {
+        urls: source.urls.clone(),
+    };
     let want = match &source.commit {
-        Some(commit) => Want { tag: source.is_tag.then(|| source.reference.clone()), commit: Some(commit.clone()), rev: None },
-        None if source.is_tag => Want { tag: Some(source.reference.clone()), commit: None, rev: None },
-        None => Want { tag: None, commit: None, rev: Some(source.reference.clone()) },
+        Some(commit) => Want {
+            tag: source.is_tag.then(|| source.reference.clone()),
+            commit: Some(commit.clone()),
+            rev: None,
+        },
+        None if source.is_tag => Want {
+            tag: Some(source.reference.clone()),
+            commit: None,
+            rev: None,
+        },
+        None => Want {
+            tag: None,
+            commit: None,
+            rev: Some(source.reference.clone()),
+        },
     };
     git::ensure(&runner.ctx.layout.mirrors(), &places, &want, &runner.net, log)
 }
@@ -67,15 +91,32 @@ pub fn git_source(runner: &Runner<'_>, source: &SourcePlan, log: &Log) -> Result
 /// the same bytes, and the first one when the checksum was locked from it.
 pub fn archive_source(runner: &Runner<'_>, source: &SourcePlan, version: &Version, log: &Log) -> Result<tarball::Got> {
     // A host without apt has other places left.
-    let distro = source.distro_package.as_ref().and_then(|_| Distro::open(&runner.ctx.layout.apt(), &runner.net, log).ok());
+    let distro = source
+        .distro_package
+        .as_ref()
+        .and_then(|_| Distro::open(&runner.ctx.layout.apt(), &runner.net, log).ok());
     let package = |v: &Version| source.distro_package.clone().filter(|_| v == version);
-    let pool = distro.as_ref().map(|distro| DistroPlace { distro, package: &package, version });
+    let pool = distro.as_ref().map(|distro| DistroPlace {
+        distro,
+        package: &package,
+        version,
+    });
     let mut places: Vec<Place<'_>> = source.urls.iter().cloned().map(Place::Url).collect();
     if let Some(pool) = &pool {
-        let at = if source.pinned_by == "lockfile" { 0 } else { places.len() };
+        let at = if source.pinned_by == "lockfile" {
+            0
+        } else {
+            places.len()
+        };
         places.insert(at, Place::Pool(pool));
     }
-    tarball::ensure(&runner.ctx.layout.downloads(), source.sha256.as_deref(), &places, &runner.net, log)
+    tarball::ensure(
+        &runner.ctx.layout.downloads(),
+        source.sha256.as_deref(),
+        &places,
+        &runner.net,
+        log,
+    )
 }
 
 impl Fetched {
@@ -86,24 +127,36 @@ impl Fetched {
     pub fn unpack(&mut self, plan: &BuildPlan, dest: &Path) -> Result<()> {
         match plan.source.kind {
             SourceKind::Git => {
-                let commit = self.commit.as_deref().expect("a git source was fetched with its commit");
+                let commit = self
+                    .commit
+                    .as_deref()
+                    .expect("a git source was fetched with its commit");
                 checkout::checkout(&self.path, commit, dest)?;
             }
             SourceKind::Tarball => self.time = archive::unpack(&self.path, dest, 1)?.newest,
             SourceKind::Local => {
                 let sha256 = local::copy(&self.path, dest)?;
                 if plan.source.sha256.as_ref() != Some(&sha256) {
-                    return Err(Error::new(Exit::Source, format!("`{}` changed while it was copied", self.path.display()))
-                        .hint("build from a copy that nothing writes to"));
+                    return Err(Error::new(
+                        Exit::Source,
+                        format!("`{}` changed while it was copied", self.path.display()),
+                    )
+                    .hint("build from a copy that nothing writes to"));
                 }
             }
         }
         // A tree with generated headers in it shadows those of a build directory beside it.
         for litter in ["config.status", "CMakeCache.txt"] {
             if dest.join(litter).exists() {
-                return Err(Error::new(Exit::Source, format!("the source of `{}` was configured in place: it holds `{litter}`", plan.name))
-                    .detail("source", self.path.display())
-                    .hint("give a clean tree (`make distclean` or `git clean -xdf`)"));
+                return Err(Error::new(
+                    Exit::Source,
+                    format!(
+                        "the source of `{}` was configured in place: it holds `{litter}`",
+                        plan.name
+                    ),
+                )
+                .detail("source", self.path.display())
+                .hint("give a clean tree (`make distclean` or `git clean -xdf`)"));
             }
         }
         fs::create_dir_all(dest).doing(|| "cannot use the source directory".to_owned())

@@ -84,7 +84,9 @@ pub fn locks(ctx: &Context) -> Locks {
 
 /// How long to wait for another bm.
 pub fn lock_wait(ctx: &Context) -> LockWait {
-    ctx.global.lock_timeout.map_or(LockWait::ForEver, |s| LockWait::For(Duration::from_secs(s)))
+    ctx.global
+        .lock_timeout
+        .map_or(LockWait::ForEver, |s| LockWait::For(Duration::from_secs(s)))
 }
 
 /// Says once, and then every while, for whom this process waits.
@@ -100,11 +102,26 @@ impl<'a> Runner<'a> {
     pub fn new(ctx: &'a Context, net: Net, prober: Prober, path: Vec<PathBuf>, options: Options) -> Result<Self> {
         ctx.make_root()?;
         store::prepare(&ctx.layout)?;
-        let fifo = ctx.layout.state().join("jobs").join(format!("{}.fifo", std::process::id()));
+        let fifo = ctx
+            .layout
+            .state()
+            .join("jobs")
+            .join(format!("{}.fifo", std::process::id()));
         let dir = fifo.parent().expect("joined above");
-        crate::error::IoContext::doing(fs_err::create_dir_all(dir), || format!("cannot make `{}`", dir.display()))?;
+        crate::error::IoContext::doing(fs_err::create_dir_all(dir), || {
+            format!("cannot make `{}`", dir.display())
+        })?;
         let bm_exe = std::env::current_exe().map_err(|e| Error::io("cannot find bm's own program", &e))?;
-        Ok(Runner { ctx, net, prober, path, pool: JobPool::new(&fifo, options.jobs)?, locks: locks(ctx), bm_exe, options })
+        Ok(Runner {
+            ctx,
+            net,
+            prober,
+            path,
+            pool: JobPool::new(&fifo, options.jobs)?,
+            locks: locks(ctx),
+            bm_exe,
+            options,
+        })
     }
 
     /// Builds all plans, several at the same time.
@@ -112,7 +129,9 @@ impl<'a> Runner<'a> {
     /// # Errors
     /// Only what concerns the run as a whole; each build has its own result.
     pub fn run(&self, plans: &[BuildPlan]) -> Result<Results> {
-        let _gc = self.locks.shared_gc(lock_wait(self.ctx), &say_waiting(self.ctx, "the store"))?;
+        let _gc = self
+            .locks
+            .shared_gc(lock_wait(self.ctx), &say_waiting(self.ctx, "the store"))?;
         for line in recover::recover_all(&self.ctx.layout, &self.locks)? {
             self.ctx.shell.status("Repaired", line);
         }
@@ -129,9 +148,16 @@ impl<'a> Runner<'a> {
             for _ in 0..self.options.parallel.min(plans.len()).max(1) {
                 scope.spawn(|| {
                     loop {
-                        let next = queue.lock().expect("no thread panics while it holds the queue").pop_front();
+                        let next = queue
+                            .lock()
+                            .expect("no thread panics while it holds the queue")
+                            .pop_front();
                         let Some(i) = next else { return };
-                        let result = if stop.load(Ordering::SeqCst) { Err(skipped(&plans[i])) } else { self.one(&plans[i]) };
+                        let result = if stop.load(Ordering::SeqCst) {
+                            Err(skipped(&plans[i]))
+                        } else {
+                            self.one(&plans[i])
+                        };
                         if let Err(error) = &result {
                             if self.options.fail_fast {
                                 stop.store(true, Ordering::SeqCst);
@@ -149,7 +175,11 @@ impl<'a> Runner<'a> {
         // Killed children may have taken tokens with them.
         self.pool.recount()?;
         let results = results.into_inner().expect("all threads have ended");
-        Ok(plans.iter().zip(results).map(|(p, r)| (p.name.clone(), r.expect("every build was taken from the queue"))).collect())
+        Ok(plans
+            .iter()
+            .zip(results)
+            .map(|(p, r)| (p.name.clone(), r.expect("every build was taken from the queue")))
+            .collect())
     }
 
     /// One build, under its lock.
@@ -157,7 +187,11 @@ impl<'a> Runner<'a> {
         if self.ctx.cancel.requested().is_some() {
             return Err(skipped(plan));
         }
-        let _lock: Guard = self.locks.prefix(&plan.name, lock_wait(self.ctx), &say_waiting(self.ctx, plan.name.as_str()))?;
+        let _lock: Guard = self.locks.prefix(
+            &plan.name,
+            lock_wait(self.ctx),
+            &say_waiting(self.ctx, plan.name.as_str()),
+        )?;
         // Another process may have finished, or left in pieces, the same build.
         for line in recover::recover(&self.ctx.layout, &plan.name)? {
             self.ctx.shell.status("Repaired", line);
@@ -185,7 +219,9 @@ impl<'a> Runner<'a> {
         match result {
             Ok(Done::Built(seconds)) => shell.status("Built", format!("{} in {}", plan.name, text::duration(*seconds))),
             Ok(Done::Fresh) => shell.status("Fresh", plan.name.as_str()),
-            Ok(Done::Kept(reason)) => shell.status("Kept", format!("{}: {reason}; `--rebuild=stale` renews it", plan.name)),
+            Ok(Done::Kept(reason)) => {
+                shell.status("Kept", format!("{}: {reason}; `--rebuild=stale` renews it", plan.name))
+            }
             Err(error) => shell.error(error),
         }
     }
@@ -209,17 +245,37 @@ fn skipped(plan: &BuildPlan) -> Error {
 
 fn unresolved(plan: &BuildPlan) -> Error {
     let error = Error::new(Exit::Host, format!("build `{}` cannot be made here", plan.name));
-    plan.unresolved.iter().fold(error, |e, what| e.detail("missing", what)).hint(format!("`bm deps {}` names the packages", plan.name))
+    plan.unresolved
+        .iter()
+        .fold(error, |e, what| e.detail("missing", what))
+        .hint(format!("`bm deps {}` names the packages", plan.name))
 }
 
 fn foreign(plan: &BuildPlan, why: &str) -> Error {
-    Error::new(Exit::Store, format!("`{}` is there and was not built by bm; it is left as it is", plan.prefix.display()))
-        .detail("reason", why)
-        .hint("move it away, or build under another name with `--name`")
+    Error::new(
+        Exit::Store,
+        format!(
+            "`{}` is there and was not built by bm; it is left as it is",
+            plan.prefix.display()
+        ),
+    )
+    .detail("reason", why)
+    .hint("move it away, or build under another name with `--name`")
 }
 
 fn changed(plan: &BuildPlan, differences: &[crate::plan::identity::Difference]) -> Error {
-    let error = Error::new(Exit::Store, format!("`{}` is built from other inputs than those planned now; it is kept", plan.name));
-    let error = differences.iter().take(8).fold(error, |e, d| e.detail(d.path.as_str(), format!("was {}, is {}", d.was, d.now)));
-    error.hint(format!("bm build {} --rebuild, or build under another name with `--name`", plan.name))
+    let error = Error::new(
+        Exit::Store,
+        format!(
+            "`{}` is built from other inputs than those planned now; it is kept",
+            plan.name
+        ),
+    );
+    let error = differences.iter().take(8).fold(error, |e, d| {
+        e.detail(d.path.as_str(), format!("was {}, is {}", d.was, d.now))
+    });
+    error.hint(format!(
+        "bm build {} --rebuild, or build under another name with `--name`",
+        plan.name
+    ))
 }

@@ -10,11 +10,11 @@ use crate::model::build::{Request, Revision};
 use crate::model::name::BuildName;
 use crate::model::recipe::{Origin, PinnedVersion, Recipe, SourceKind};
 use crate::model::version::Version;
-use crate::plan::{for_version, Resolved, SourcePlan};
+use crate::plan::{Resolved, SourcePlan, for_version};
 use crate::source::distro::Distro;
 use crate::source::git::{self, GitPlaces, Want};
 use crate::source::lockfile::{self, AliasLock, GitLock, Lockfile, TarballLock};
-use crate::source::{local, tarball, Log, Net};
+use crate::source::{Log, Net, local, tarball};
 
 /// Whether unresolved pins may be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,13 @@ impl<'a> Resolver<'a> {
     /// # Errors
     /// A damaged lockfile.
     pub fn new(ctx: &'a Context, net: &'a Net, reach: Reach) -> Result<Self> {
-        Ok(Resolver { ctx, net, lock: Lockfile::load(&ctx.layout.lockfile())?, reach, log: Log::none() })
+        Ok(Resolver {
+            ctx,
+            net,
+            lock: Lockfile::load(&ctx.layout.lockfile())?,
+            reach,
+            log: Log::none(),
+        })
     }
 
     /// Resolves one request.
@@ -63,25 +69,54 @@ impl<'a> Resolver<'a> {
         let locked = self.lock.find_tarball(recipe.product.as_str(), &version.to_string());
         let kind = request.from.or(self.ctx.default_from()?).unwrap_or_else(|| {
             let has_sum = pin.is_some_and(|p| p.sha256.is_some()) || locked.is_some();
-            if has_sum || recipe.sources.git.is_none() { SourceKind::Tarball } else { SourceKind::Git }
+            if has_sum || recipe.sources.git.is_none() {
+                SourceKind::Tarball
+            } else {
+                SourceKind::Git
+            }
         });
         let source = match kind {
             SourceKind::Tarball => self.tarball(recipe, &version, pin, locked)?,
             SourceKind::Git => self.tag(recipe, &version, pin)?,
             SourceKind::Local => {
-                return Err(Error::new(Exit::Usage, "`local` is no kind of source for a release").hint("use `--source DIR`"))
+                return Err(
+                    Error::new(Exit::Usage, "`local` is no kind of source for a release").hint("use `--source DIR`")
+                );
             }
         };
-        Ok(Resolved { name, links: request.links.clone(), request, version, source })
+        Ok(Resolved {
+            name,
+            links: request.links.clone(),
+            request,
+            version,
+            source,
+        })
     }
 
-    fn tarball(&self, recipe: &Recipe, version: &Version, pin: Option<&PinnedVersion>, locked: Option<&TarballLock>) -> Result<SourcePlan> {
+    fn tarball(
+        &self,
+        recipe: &Recipe,
+        version: &Version,
+        pin: Option<&PinnedVersion>,
+        locked: Option<&TarballLock>,
+    ) -> Result<SourcePlan> {
         let Some(spec) = &recipe.sources.tarball else {
-            return Err(Error::new(Exit::Usage, format!("recipe `{}` knows no release archives", recipe.product)).hint("use `--from git`"));
+            return Err(Error::new(
+                Exit::Usage,
+                format!("recipe `{}` knows no release archives", recipe.product),
+            )
+            .hint("use `--from git`"));
         };
         let urls: Vec<String> = spec.urls.iter().map(|t| for_version(t, recipe, version)).collect();
-        let file = urls.first().map(|u| crate::source::mirror::file_name(u).to_owned()).unwrap_or_default();
-        let package = recipe.sources.distro.as_ref().map(|d| for_version(&d.package, recipe, version));
+        let file = urls
+            .first()
+            .map(|u| crate::source::mirror::file_name(u).to_owned())
+            .unwrap_or_default();
+        let package = recipe
+            .sources
+            .distro
+            .as_ref()
+            .map(|d| for_version(&d.package, recipe, version));
         let mut plan = SourcePlan {
             kind: SourceKind::Tarball,
             urls,
@@ -120,7 +155,11 @@ impl<'a> Resolver<'a> {
 
     fn tag(&self, recipe: &Recipe, version: &Version, pin: Option<&PinnedVersion>) -> Result<SourcePlan> {
         let Some(spec) = &recipe.sources.git else {
-            return Err(Error::new(Exit::Usage, format!("recipe `{}` knows no git repository", recipe.product)).hint("use `--from tarball`"));
+            return Err(Error::new(
+                Exit::Usage,
+                format!("recipe `{}` knows no git repository", recipe.product),
+            )
+            .hint("use `--from tarball`"));
         };
         let mut plan = SourcePlan {
             kind: SourceKind::Git,
@@ -142,8 +181,20 @@ impl<'a> Resolver<'a> {
         if let Some(locked) = self.lock.find_git(recipe.product.as_str(), &version.to_string()) {
             plan.commit = Some(locked.commit.clone());
         } else if self.reach == Reach::Network {
-            let want = Want { tag: Some(plan.reference.clone()), commit: None, rev: None };
-            let found = git::ensure(&self.ctx.layout.mirrors(), &GitPlaces { urls: plan.urls.clone() }, &want, self.net, &self.log)?;
+            let want = Want {
+                tag: Some(plan.reference.clone()),
+                commit: None,
+                rev: None,
+            };
+            let found = git::ensure(
+                &self.ctx.layout.mirrors(),
+                &GitPlaces {
+                    urls: plan.urls.clone(),
+                },
+                &want,
+                self.net,
+                &self.log,
+            )?;
             let entry = GitLock {
                 product: recipe.product.to_string(),
                 version: version.to_string(),
@@ -159,12 +210,20 @@ impl<'a> Resolver<'a> {
 
     /// The newest release whose pristine archive the distribution really has, locked per platform.
     fn distro(&self, recipe: &Recipe, request: Request) -> Result<Resolved> {
-        let spec = recipe.sources.distro.as_ref().expect("the name was read by this recipe's alias");
+        let spec = recipe
+            .sources
+            .distro
+            .as_ref()
+            .expect("the name was read by this recipe's alias");
         let distro = Distro::open(&self.ctx.layout.apt(), self.net, &self.log)?;
         let platform = distro.platform();
         let version = match self.lock.find_alias(&spec.alias, &platform) {
             Some(locked) => locked.version.parse().map_err(|e| {
-                Error::new(Exit::Store, format!("the lockfile gives `{}` a bad version", spec.alias)).caused_by(e)
+                Error::new(
+                    Exit::Store,
+                    format!("the lockfile gives `{}` a bad version", spec.alias),
+                )
+                .caused_by(e)
             })?,
             None => self.newest(recipe, &spec.alias, &distro)?,
         };
@@ -172,34 +231,62 @@ impl<'a> Resolver<'a> {
         let toolchain = &self.ctx.library.toolchains[&request.toolchain];
         let name = matrix::build_name(recipe, &release, request.variant.name.as_str(), toolchain)?;
         // The archive's checksum is in the lockfile now, or in the recipe.
-        let fresh = Resolver { lock: Lockfile::load(&self.ctx.layout.lockfile())?, log: Log::none(), ..*self };
-        let request = Request { from: Some(SourceKind::Tarball), revision: Revision::Release(version.clone()), ..request };
+        let fresh = Resolver {
+            lock: Lockfile::load(&self.ctx.layout.lockfile())?,
+            log: Log::none(),
+            ..*self
+        };
+        let request = Request {
+            from: Some(SourceKind::Tarball),
+            revision: Revision::Release(version.clone()),
+            ..request
+        };
         fresh.release(recipe, name, request, version)
     }
 
     fn newest(&self, recipe: &Recipe, alias: &str, distro: &Distro<'_>) -> Result<Version> {
         let spec = recipe.sources.distro.as_ref().expect("the caller has it");
         let tarball = recipe.sources.tarball.as_ref();
-        self.ctx.shell.status("Resolving", format!("{alias} on {}", distro.platform()));
+        self.ctx
+            .shell
+            .status("Resolving", format!("{alias} on {}", distro.platform()));
         let package = |version: &Version| Some(for_version(&spec.package, recipe, version));
         let newest = distro.newest(&package, &self.ctx.layout.downloads())?;
         for version in &newest.passed_over {
-            self.ctx.shell.warning(format!("{alias}: the index of {} lists {version}, but its mirror does not have it; passed over", distro.platform()));
+            self.ctx.shell.warning(format!(
+                "{alias}: the index of {} lists {version}, but its mirror does not have it; passed over",
+                distro.platform()
+            ));
         }
         let version = newest.candidate.version.clone();
-        let pinned = recipe.versions.iter().find(|p| p.version == version).and_then(|p| p.sha256.as_ref());
+        let pinned = recipe
+            .versions
+            .iter()
+            .find(|p| p.version == version)
+            .and_then(|p| p.sha256.as_ref());
         if let Some(pin) = pinned.filter(|pin| **pin != newest.candidate.sha256) {
-            return Err(Error::new(Exit::Source, format!("the distribution's archive of {} {version} is not the pinned one", recipe.product))
-                .detail("expected", pin)
-                .detail("got", &newest.candidate.sha256)
-                .detail("from", newest.candidate.recorded()));
+            return Err(Error::new(
+                Exit::Source,
+                format!(
+                    "the distribution's archive of {} {version} is not the pinned one",
+                    recipe.product
+                ),
+            )
+            .detail("expected", pin)
+            .detail("got", &newest.candidate.sha256)
+            .detail("from", newest.candidate.recorded()));
         }
-        let file = tarball.and_then(|t| t.urls.first()).map(|t| for_version(t, recipe, &version));
+        let file = tarball
+            .and_then(|t| t.urls.first())
+            .map(|t| for_version(t, recipe, &version));
         let entry = TarballLock {
             product: recipe.product.to_string(),
             version: version.to_string(),
             sha256: newest.candidate.sha256.clone(),
-            file: file.map_or_else(|| newest.candidate.file.clone(), |f| crate::source::mirror::file_name(&f).to_owned()),
+            file: file.map_or_else(
+                || newest.candidate.file.clone(),
+                |f| crate::source::mirror::file_name(&f).to_owned(),
+            ),
             from: newest.candidate.recorded(),
             locked_at: now(),
         };
@@ -221,19 +308,40 @@ impl<'a> Resolver<'a> {
         Ok(version)
     }
 
-    fn git(&self, recipe: &Recipe, name: BuildName, request: Request, rev: &str, fork: Option<&str>) -> Result<Resolved> {
+    fn git(
+        &self,
+        recipe: &Recipe,
+        name: BuildName,
+        request: Request,
+        rev: &str,
+        fork: Option<&str>,
+    ) -> Result<Resolved> {
         let urls: Vec<String> = match (fork, &recipe.sources.git) {
             (Some(fork), _) => vec![fork.to_owned()],
             (None, Some(spec)) => std::iter::once(&spec.url).chain(&spec.mirrors).cloned().collect(),
             (None, None) => {
-                return Err(Error::new(Exit::Usage, format!("recipe `{}` knows no git repository", recipe.product)).hint("give one with `--fork URL`"))
+                return Err(Error::new(
+                    Exit::Usage,
+                    format!("recipe `{}` knows no git repository", recipe.product),
+                )
+                .hint("give one with `--fork URL`"));
             }
         };
-        let found = git::resolve_rev(&self.ctx.layout.mirrors(), &GitPlaces { urls: urls.clone() }, rev, self.net, &self.log)?;
+        let found = git::resolve_rev(
+            &self.ctx.layout.mirrors(),
+            &GitPlaces { urls: urls.clone() },
+            rev,
+            self.net,
+            &self.log,
+        )?;
         let version = match &recipe.version_from {
             Some(from) => {
                 let text = git::read_file(&found.repository, &found.commit, &from.file)?;
-                read_version(from, &String::from_utf8_lossy(&text), &format!("commit {}", found.commit))?
+                read_version(
+                    from,
+                    &String::from_utf8_lossy(&text),
+                    &format!("commit {}", found.commit),
+                )?
             }
             None => return Err(no_version(recipe)),
         };
@@ -241,8 +349,17 @@ impl<'a> Resolver<'a> {
             Some(_) => name,
             None => {
                 let commit9 = &found.commit[..9];
-                let release = recipe.names.git.format(|f| (f == "commit9").then(|| commit9.to_owned())).expect("schema checks the fields of name templates");
-                matrix::build_name(recipe, &release, request.variant.name.as_str(), &self.ctx.library.toolchains[&request.toolchain])?
+                let release = recipe
+                    .names
+                    .git
+                    .format(|f| (f == "commit9").then(|| commit9.to_owned()))
+                    .expect("schema checks the fields of name templates");
+                matrix::build_name(
+                    recipe,
+                    &release,
+                    request.variant.name.as_str(),
+                    &self.ctx.library.toolchains[&request.toolchain],
+                )?
             }
         };
         let source = SourcePlan {
@@ -256,14 +373,28 @@ impl<'a> Resolver<'a> {
             pinned_by: "command-line".to_owned(),
             origin: Some(Origin::CommandLine("--rev")),
         };
-        Ok(Resolved { name, links: request.links.clone(), request, version, source })
+        Ok(Resolved {
+            name,
+            links: request.links.clone(),
+            request,
+            version,
+            source,
+        })
     }
 
     fn local(&self, recipe: &Recipe, name: BuildName, request: Request, dir: &Path) -> Result<Resolved> {
         let from = recipe.version_from.as_ref().ok_or_else(|| no_version(recipe))?;
         let file = dir.join(&from.file);
         let text = fs_err::read_to_string(&file).map_err(|e| {
-            Error::new(Exit::Source, format!("`{}` does not look like a source tree of {}", dir.display(), recipe.product)).caused_by(e)
+            Error::new(
+                Exit::Source,
+                format!(
+                    "`{}` does not look like a source tree of {}",
+                    dir.display(),
+                    recipe.product
+                ),
+            )
+            .caused_by(e)
         })?;
         let version = read_version(from, &text, &file.display().to_string())?;
         let source = SourcePlan {
@@ -277,7 +408,13 @@ impl<'a> Resolver<'a> {
             pinned_by: "command-line".to_owned(),
             origin: Some(Origin::CommandLine("--source")),
         };
-        Ok(Resolved { name, links: request.links.clone(), request, version, source })
+        Ok(Resolved {
+            name,
+            links: request.links.clone(),
+            request,
+            version,
+            source,
+        })
     }
 
     fn update(&self, change: impl FnOnce(&mut Lockfile)) -> Result<()> {
@@ -290,7 +427,10 @@ impl<'a> Resolver<'a> {
 }
 
 fn read_version(from: &crate::model::recipe::VersionFrom, text: &str, place: &str) -> Result<Version> {
-    let found = text.split_once(from.before.as_str()).and_then(|(_, rest)| rest.split_once(from.after.as_str())).map(|(v, _)| v.trim());
+    let found = text
+        .split_once(from.before.as_str())
+        .and_then(|(_, rest)| rest.split_once(from.after.as_str()))
+        .map(|(v, _)| v.trim());
     found.and_then(|v| v.parse().ok()).ok_or_else(|| {
         Error::new(Exit::Source, format!("cannot read a version from `{}`", from.file))
             .detail("in", place)
@@ -300,8 +440,14 @@ fn read_version(from: &crate::model::recipe::VersionFrom, text: &str, place: &st
 }
 
 fn no_version(recipe: &Recipe) -> Error {
-    Error::new(Exit::Usage, format!("recipe `{}` does not say where a source tree has its version", recipe.product))
-        .hint("add `[version-from]` to the recipe")
+    Error::new(
+        Exit::Usage,
+        format!(
+            "recipe `{}` does not say where a source tree has its version",
+            recipe.product
+        ),
+    )
+    .hint("add `[version-from]` to the recipe")
 }
 
 /// Now, RFC 3339, UTC, whole seconds.

@@ -24,14 +24,20 @@ const TOOLS: [&str; 4] = ["make", "bison", "flex", "perl"];
 /// Puts together what the prefix will say about itself.
 pub(super) fn manifest(attempt: &Attempt<'_>, proved: Proved, smoke: Smoke, files: &ListSummary) -> Manifest {
     let plan = attempt.plan;
-    let toolchain = plan.facts.toolchain.as_ref().expect("a build with an identity has a toolchain");
+    let toolchain = plan
+        .facts
+        .toolchain
+        .as_ref()
+        .expect("a build with an identity has a toolchain");
     let mut record = toolchain.record.clone();
     if plan.claims.march.as_deref() == Some("native") {
         record.native.clone_from(&toolchain.native);
     }
     let prefix = plan.prefix.display().to_string();
-    let tools: BTreeMap<String, Tool> =
-        TOOLS.iter().filter_map(|name| Some(((*name).to_owned(), attempt.runner.prober.tool(name).ok()?))).collect();
+    let tools: BTreeMap<String, Tool> = TOOLS
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), attempt.runner.prober.tool(name).ok()?)))
+        .collect();
     let texts = |words: &[Word]| words.iter().map(|w| w.text.clone()).collect::<Vec<_>>();
     Manifest {
         schema: SCHEMA,
@@ -83,7 +89,9 @@ pub(super) fn attach(attempt: &Attempt<'_>, prefix: &Path) -> Result<()> {
     let logs = prefix.join(".bm/logs");
     fs::create_dir_all(&logs).doing(doing)?;
     for step in StepName::ALL {
-        let Ok(text) = fs::read(attempt.log(step)) else { continue };
+        let Ok(text) = fs::read(attempt.log(step)) else {
+            continue;
+        };
         let file = fs::File::create(logs.join(format!("{}.log.gz", step.as_str()))).doing(doing)?;
         let mut gz = GzEncoder::new(file, Compression::default());
         gz.write_all(&text).and_then(|()| gz.finish().map(drop)).doing(doing)?;
@@ -91,7 +99,11 @@ pub(super) fn attach(attempt: &Attempt<'_>, prefix: &Path) -> Result<()> {
     let recipe = prefix.join(".bm/recipe");
     fs::create_dir_all(recipe.join("patches")).doing(doing)?;
     let plan = attempt.plan;
-    fs::write(recipe.join(format!("{}.toml", plan.product)), plan.recipe_text.as_bytes()).doing(doing)?;
+    fs::write(
+        recipe.join(format!("{}.toml", plan.product)),
+        plan.recipe_text.as_bytes(),
+    )
+    .doing(doing)?;
     for patch in &plan.patches {
         let text = attempt.runner.ctx.library.patch(&patch.file).unwrap_or_default();
         let name = patch.file.replace('/', "-");

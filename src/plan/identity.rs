@@ -34,7 +34,11 @@ pub fn fill(plan: &mut BuildPlan) {
         ));
     }
     if plan.facts.toolchain.is_none() {
-        let why = plan.facts.toolchain_missing.as_ref().map_or("not looked at", |e| e.headline());
+        let why = plan
+            .facts
+            .toolchain_missing
+            .as_ref()
+            .map_or("not looked at", |e| e.headline());
         unresolved.push(format!("toolchain `{}`: {why}", plan.toolchain.name));
     }
     if plan.facts.make.is_none() {

@@ -96,7 +96,9 @@ pub fn read_file(repository: &Path, commit: &str, file: &str) -> Result<Vec<u8>>
         let blob = tree.get_path(Path::new(file))?.to_object(&repo)?.peel_to_blob()?;
         Ok(blob.content().to_vec())
     };
-    read().map_err(|e| Error::new(Exit::Source, format!("cannot read `{file}` of commit `{commit}`")).caused_by(e.message()))
+    read().map_err(|e| {
+        Error::new(Exit::Source, format!("cannot read `{file}` of commit `{commit}`")).caused_by(e.message())
+    })
 }
 
 /// Name of the mirror of a repository: readable stem and a hash of the canonical URL.

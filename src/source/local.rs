@@ -27,7 +27,10 @@ fn entries(tree: &Path) -> Result<Vec<Entry>> {
             let path = below.join(&name);
             let meta = fs::symlink_metadata(entry.path())?;
             let is_dir = meta.is_dir();
-            out.push(Entry { path: path.clone(), meta });
+            out.push(Entry {
+                path: path.clone(),
+                meta,
+            });
             if is_dir {
                 walk(&entry.path(), &path, out)?;
             }
@@ -36,7 +39,11 @@ fn entries(tree: &Path) -> Result<Vec<Entry>> {
     }
     let mut out = Vec::new();
     walk(tree, Path::new(""), &mut out).map_err(|e| {
-        Error::new(Exit::Source, format!("cannot read the source tree `{}`", tree.display())).caused_by(e)
+        Error::new(
+            Exit::Source,
+            format!("cannot read the source tree `{}`", tree.display()),
+        )
+        .caused_by(e)
     })?;
     out.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(out)
@@ -62,13 +69,25 @@ pub fn hash(tree: &Path) -> Result<String> {
             field(b"dir");
         } else if kind.is_symlink() {
             field(b"link");
-            field(fs::read_link(&full).doing(|| "cannot read the source tree".to_owned())?.as_os_str().as_bytes());
+            field(
+                fs::read_link(&full)
+                    .doing(|| "cannot read the source tree".to_owned())?
+                    .as_os_str()
+                    .as_bytes(),
+            );
         } else if kind.is_file() {
-            field(if meta.permissions().mode() & 0o111 == 0 { b"file" } else { b"exec" });
+            field(if meta.permissions().mode() & 0o111 == 0 {
+                b"file"
+            } else {
+                b"exec"
+            });
             field(&fs::read(&full).doing(|| "cannot read the source tree".to_owned())?);
         } else {
-            return Err(Error::new(Exit::Source, format!("`{}` is no file, directory or link", full.display()))
-                .hint("take it out of the source tree"));
+            return Err(Error::new(
+                Exit::Source,
+                format!("`{}` is no file, directory or link", full.display()),
+            )
+            .hint("take it out of the source tree"));
         }
     }
     Ok(crate::plan::identity::hex(&sum.finalize()))
@@ -104,7 +123,9 @@ pub fn copy(tree: &Path, dest: &Path) -> Result<String> {
 /// # Errors
 /// As [`hash`].
 pub fn newest(tree: &Path) -> Result<u64> {
-    let times = entries(tree)?.into_iter().filter_map(|e| e.meta.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok());
+    let times = entries(tree)?
+        .into_iter()
+        .filter_map(|e| e.meta.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok());
     Ok(times.map(|d| d.as_secs()).max().unwrap_or(0))
 }
 

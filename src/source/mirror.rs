@@ -81,7 +81,12 @@ impl MirrorMap {
 
     /// The map of a config file, which has checked its places.
     pub fn of_config(pairs: &std::collections::BTreeMap<String, String>) -> Self {
-        MirrorMap { entries: pairs.iter().map(|(prefix, place)| (prefix.clone(), place.clone())).collect() }
+        MirrorMap {
+            entries: pairs
+                .iter()
+                .map(|(prefix, place)| (prefix.clone(), place.clone()))
+                .collect(),
+        }
     }
 
     /// This map with the entries of `later` after it.

@@ -32,7 +32,10 @@ pub struct Shell {
 impl Shell {
     /// Colour follows the terminal, `NO_COLOR` and `CLICOLOR_FORCE`.
     pub fn new(verbosity: Verbosity) -> Self {
-        Shell { verbosity, lock: Mutex::new(()) }
+        Shell {
+            verbosity,
+            lock: Mutex::new(()),
+        }
     }
 
     /// A result, on stdout, exactly as given.
@@ -41,7 +44,10 @@ impl Shell {
     pub fn result(&self, text: impl AsRef<str>) {
         let _guard = self.lock.lock();
         let mut out = std::io::stdout().lock();
-        let written = out.write_all(text.as_ref().as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+        let written = out
+            .write_all(text.as_ref().as_bytes())
+            .and_then(|()| out.write_all(b"\n"))
+            .and_then(|()| out.flush());
         if written.is_err_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe) {
             std::process::exit(0);
         }
@@ -107,8 +113,15 @@ pub fn render(error: &Error) -> String {
 /// Rows in columns, two spaces apart, nothing after the last.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> =
-        (0..columns).map(|i| rows.iter().filter_map(|r| r.get(i)).map(|c| c.chars().count()).max().unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..columns)
+        .map(|i| {
+            rows.iter()
+                .filter_map(|r| r.get(i))
+                .map(|c| c.chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
     let lines: Vec<String> = rows
         .iter()
         .map(|row| {
