@@ -17,6 +17,7 @@ use crate::schema::Paint;
 use crate::schema::config::Config;
 use crate::select::Names;
 use crate::source::{MirrorMap, Net};
+use crate::text::public_url;
 use crate::ui::Shell;
 
 /// The base of a command.
@@ -81,7 +82,9 @@ impl Context {
         overlays.extend(config.recipes.iter().cloned());
         overlays.extend(global.recipes.iter().cloned());
         let library = Library::load_painted(&overlays, paint())?;
-        let command_line = std::env::args().collect::<Vec<_>>().join(" ");
+        // Shown to others: without passwords in URLs. A word that is not UTF-8 is no reason to stop.
+        let words = std::env::args_os().map(|word| public_url(&word.to_string_lossy()));
+        let command_line = words.collect::<Vec<_>>().join(" ");
         Ok(Context {
             layout: Layout::new(root, cache),
             config,
@@ -111,13 +114,12 @@ impl Context {
 
     /// Variables of bm's own environment that the config lets through to build steps.
     pub fn passed_env(&self) -> BTreeMap<String, Word> {
-        let origin = Origin::Bm("`env.pass` of the config");
         let value = |name: &String| {
             Some((
                 name.clone(),
                 Word {
                     text: std::env::var(name).ok()?,
-                    origin: origin.clone(),
+                    origin: Origin::Environment,
                 },
             ))
         };

@@ -92,6 +92,11 @@ impl Layout {
         self.state().join("lock.toml")
     }
 
+    /// Job budgets, one fifo per running bm.
+    pub fn jobs(&self) -> PathBuf {
+        self.state().join("jobs")
+    }
+
     /// All work directories.
     pub fn work_root(&self) -> PathBuf {
         self.state().join("work")
@@ -183,10 +188,5 @@ impl WorkDir {
     /// Recorded compiler calls.
     pub fn record(&self) -> PathBuf {
         self.0.join("record")
-    }
-
-    /// The fifo of the job budget, reachable by path for launchers.
-    pub fn jobs(&self) -> PathBuf {
-        self.0.join("jobs.fifo")
     }
 }

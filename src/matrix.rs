@@ -45,7 +45,7 @@ pub fn release_name(recipe: &Recipe, version: &Version) -> String {
     recipe
         .names
         .release
-        .format(|field| version_field(recipe, version, field))
+        .format(|field| version.name_field(field, recipe.series_parts))
         .expect("schema checks the fields of name templates")
 }
 
@@ -54,20 +54,8 @@ pub fn series_name(recipe: &Recipe, version: &Version) -> String {
     recipe
         .names
         .series
-        .format(|field| version_field(recipe, version, field))
+        .format(|field| version.name_field(field, recipe.series_parts))
         .expect("schema checks the fields of name templates")
-}
-
-/// Value of a template field that speaks of a version.
-pub fn version_field(recipe: &Recipe, version: &Version, field: &str) -> Option<String> {
-    Some(match field {
-        "version" => version.to_string(),
-        "version.compact" => version.compact(),
-        "version.tag" => version.tag(),
-        // In names a series is written without its dots, in package names and URLs likewise today.
-        "version.series" => version.series(recipe.series_parts).replace('.', ""),
-        _ => return None,
-    })
 }
 
 /// The whole name from its release part, variant and toolchain.
@@ -103,7 +91,7 @@ pub struct NamedCell {
     pub request: Request,
 }
 
-/// Pinned releases × listed variants × the toolchains that `with` lets through, in version order.
+/// Pinned releases × listed variants × the given toolchains, in version order.
 ///
 /// # Errors
 /// When two cells come out with one name; both are shown.

@@ -3,9 +3,10 @@
 //! A name is read through the recipes' templates; what it cannot mean is an error that shows the
 //! nearest names or every reading.
 
-use std::collections::BTreeMap;
+mod pattern;
+mod unlisted;
 
-use globset::{GlobBuilder, GlobMatcher};
+use std::collections::BTreeMap;
 
 use crate::error::{Error, Exit, Result};
 use crate::matrix;
@@ -13,7 +14,12 @@ use crate::model::build::{Request, Revision};
 use crate::model::name::{BuildName, ProductName, SetName, ToolchainName};
 use crate::model::recipe::{Recipe, Set, SourceKind, Toolchain};
 use crate::model::version::Version;
-use crate::text::{nearest, quoted};
+use crate::text::{did_you_mean, quoted};
+
+pub use pattern::{among, glob, is_pattern};
+
+use pattern::spells_pre_release;
+use unlisted::unlisted;
 
 /// More builds than this from patterns need `--yes`.
 pub const MANY: usize = 40;
@@ -84,12 +90,10 @@ impl<'a> Names<'a> {
             .ok()
             .and_then(|n| self.sets.get(&n))
             .ok_or_else(|| {
-                let known: Vec<&str> = self.sets.keys().map(SetName::as_str).collect();
+                let known: Vec<String> = self.sets.keys().map(|set| format!("@{set}")).collect();
                 let error = Error::new(Exit::Usage, format!("unknown set `@{name}`"));
-                match nearest(name, known.iter().copied()).first() {
-                    Some(near) => error.hint(format!("did you mean `@{near}`?")),
-                    None => error.hint(format!("sets are {}", quoted(known.iter().map(|s| format!("@{s}"))))),
-                }
+                let near = did_you_mean(&format!("@{name}"), known.iter().map(String::as_str));
+                error.hint(near.unwrap_or_else(|| format!("sets are {}", quoted(known, "and"))))
             })?;
         let mut found = Vec::new();
         for word in &set.builds {
@@ -107,19 +111,19 @@ impl<'a> Names<'a> {
         for recipe in self.recipes.values() {
             // Toolchains besides the default one and pre-releases take part only where the pattern
             // spells them.
-            let spelled = |name: &str| pattern.contains(name);
-            let toolchains = self
-                .toolchains
-                .values()
-                .filter(|t| t.default || spelled(&format!("_{}", t.family)));
-            for cell in matrix::cells(recipe, toolchains)? {
-                let Revision::Release(version) = &cell.request.revision else {
-                    continue;
-                };
-                let shown = !version.is_pre_release() || ["beta", "rc", "devel"].iter().any(|w| spelled(w));
-                if shown && matcher.is_match(cell.name.as_str()) {
+            let spelled = |t: &&Toolchain| t.default || pattern.contains(&format!("_{}", t.family));
+            for cell in matrix::cells(recipe, self.toolchains.values().filter(spelled))? {
+                let pre = matches!(&cell.request.revision, Revision::Release(v) if v.is_pre_release());
+                if (!pre || spells_pre_release(pattern)) && matcher.is_match(cell.name.as_str()) {
                     found.push((cell.name, cell.request));
                 }
+            }
+        }
+        if found.is_empty() {
+            // What matches no build's own name may spell another one.
+            for name in self.other_names().iter().filter(|name| matcher.is_match(name)) {
+                let (name, request) = self.name(name)?;
+                merge(&mut found, name, request);
             }
         }
         if found.is_empty() {
@@ -259,109 +263,48 @@ impl<'a> Names<'a> {
             .hint("name one release of it, with its last number: it is resolved by its tag and then locked");
         }
         let error = Error::new(Exit::Usage, format!("unknown build `{text}`"));
-        if let Ok(path) = text.parse::<BuildName>().map(|_| std::path::Path::new(text))
-            && path.components().count() > 1
-        {
+        if text.contains('/') {
             return error.hint("a build is named without a directory");
         }
         let names = self.all_names();
-        let near = nearest(text, names.iter().map(String::as_str));
-        if near.is_empty() {
-            error.hint("`bm list` shows all names")
-        } else {
-            error.hint(format!("did you mean {}?", quoted(near)))
-        }
+        let near = did_you_mean(text, names.iter().map(String::as_str));
+        error.hint(near.unwrap_or_else(|| "`bm list` shows all names".to_owned()))
     }
 
     fn all_names(&self) -> Vec<String> {
+        let cells = self.recipes.values().map(|r| matrix::cells(r, self.toolchains.values()));
+        let mut names: Vec<String> = cells.flatten().flatten().map(|c| c.name.to_string()).collect();
+        names.extend(self.other_names());
+        names
+    }
+
+    /// Names that stand for another one: series, the distribution's alias, other spellings of variants.
+    fn other_names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for recipe in self.recipes.values() {
-            let toolchains = self.toolchains.values();
-            names.extend(
-                matrix::cells(recipe, toolchains)
-                    .into_iter()
-                    .flatten()
-                    .map(|c| c.name.to_string()),
-            );
-            let mut releases: Vec<String> = recipe
+            let releases = recipe.versions.iter().map(|p| (matrix::release_name(recipe, &p.version), p));
+            let mut aliases: Vec<String> = recipe
                 .versions
                 .iter()
                 .map(|p| matrix::series_name(recipe, &p.version))
                 .collect();
-            releases.extend(recipe.sources.distro.as_ref().map(|d| d.alias.clone()));
-            releases.dedup();
-            for release in releases {
-                for variant in recipe.variants.keys().chain(recipe.variant_aliases.keys()) {
-                    let name = matrix::build_name(recipe, &release, variant.as_str(), self.default_toolchain());
-                    names.extend(name.map(|n| n.to_string()));
-                }
+            aliases.extend(recipe.sources.distro.as_ref().map(|d| d.alias.clone()));
+            aliases.dedup();
+            let spellings = recipe.variant_aliases.keys();
+            let pinned = releases
+                .filter(|(_, p)| !p.version.is_pre_release())
+                .flat_map(|(release, _)| spellings.clone().map(move |variant| (release.clone(), variant)));
+            let variants = recipe.variants.keys().chain(spellings.clone());
+            let standing = aliases
+                .into_iter()
+                .flat_map(|alias| variants.clone().map(move |variant| (alias.clone(), variant)));
+            for (release, variant) in pinned.chain(standing) {
+                let name = matrix::build_name(recipe, &release, variant.as_str(), self.default_toolchain());
+                names.extend(name.map(|n| n.to_string()));
             }
         }
         names
     }
-}
-
-/// Releases that no recipe lists: every way to put dots into the digits that fits the recipe's
-/// `unlisted` range and writes the same name back.
-fn unlisted(recipe: &Recipe, text: &str) -> Vec<Release> {
-    let Some(range) = &recipe.unlisted else { return vec![] };
-    let digits_and_stage = |field: &str, value: &str| {
-        field == "version.compact" && value.starts_with(|c: char| c.is_ascii_digit()) && value.len() <= 12
-    };
-    let mut readings = Vec::new();
-    for fields in recipe.names.release.read(text, &digits_and_stage) {
-        let Some(compact) = fields.get("version.compact") else {
-            continue;
-        };
-        let end = compact.find(|c: char| !c.is_ascii_digit()).unwrap_or(compact.len());
-        let (digits, stage) = compact.split_at(end);
-        for numbers in splits(digits) {
-            let full = numbers.len() > recipe.series_parts || !stage.is_empty();
-            let dotted = numbers.join(".") + stage;
-            let Ok(version) = dotted.parse::<Version>() else {
-                continue;
-            };
-            if !range.matches(&version) || version.compact() != *compact {
-                continue;
-            }
-            if full && numbers.len() == recipe.series_parts + usize::from(stage.is_empty()) {
-                readings.push(Release::One(version));
-            } else if numbers.len() == recipe.series_parts && stage.is_empty() {
-                readings.push(Release::EmptySeries(dotted));
-            }
-        }
-    }
-    // A whole release is meant where both a release and a bare series can be read.
-    if readings.iter().any(|r| matches!(r, Release::One(_))) {
-        readings.retain(|r| matches!(r, Release::One(_)));
-    }
-    readings
-}
-
-/// All ways to cut digits into one to four numbers without leading zeros.
-fn splits(digits: &str) -> Vec<Vec<String>> {
-    fn go(rest: &str, left: usize, so_far: &mut Vec<String>, out: &mut Vec<Vec<String>>) {
-        if rest.is_empty() {
-            out.push(so_far.clone());
-            return;
-        }
-        if left == 0 {
-            return;
-        }
-        for end in 1..=rest.len().min(4) {
-            if rest.starts_with('0') && end > 1 {
-                break;
-            }
-            so_far.push(rest[..end].to_owned());
-            go(&rest[end..], left - 1, so_far, out);
-            so_far.pop();
-        }
-    }
-    let mut out = Vec::new();
-    if !digits.is_empty() {
-        go(digits, 4, &mut Vec::new(), &mut out);
-    }
-    out
 }
 
 fn merge(found: &mut Vec<(BuildName, Request)>, name: BuildName, request: Request) {
@@ -375,65 +318,4 @@ fn merge(found: &mut Vec<(BuildName, Request)>, name: BuildName, request: Reques
         }
         None => found.push((name, request)),
     }
-}
-
-/// Whether a selector is a pattern and not a name.
-pub fn is_pattern(selector: &str) -> bool {
-    selector.contains(['*', '?', '[', '{'])
-}
-
-/// A matcher over names.
-///
-/// # Errors
-/// A pattern that is not well formed.
-pub fn glob(pattern: &str) -> Result<GlobMatcher> {
-    let glob = GlobBuilder::new(pattern).literal_separator(true).build();
-    glob.map(|g| g.compile_matcher())
-        .map_err(|e| Error::new(Exit::Usage, format!("`{pattern}` is not a pattern")).caused_by(e.kind()))
-}
-
-/// Picks among prefixes that exist: exact names (also links) and patterns over canonical names.
-///
-/// `names` are the built ones in the order wanted; `links` map other names to them.
-///
-/// # Errors
-/// A selector that picks nothing.
-pub fn among(
-    names: &[BuildName],
-    links: &BTreeMap<BuildName, BuildName>,
-    selectors: &[String],
-) -> Result<Vec<BuildName>, Vec<Error>> {
-    let mut picked: Vec<BuildName> = Vec::new();
-    let mut errors = Vec::new();
-    for selector in selectors {
-        let hits: Vec<&BuildName> = if is_pattern(selector) {
-            match glob(selector) {
-                Ok(matcher) => names.iter().filter(|n| matcher.is_match(n.as_str())).collect(),
-                Err(e) => {
-                    errors.push(e);
-                    continue;
-                }
-            }
-        } else {
-            let target = selector
-                .parse()
-                .ok()
-                .and_then(|n: BuildName| links.get(&n).cloned().or(Some(n)));
-            names.iter().filter(|n| target.as_ref() == Some(n)).collect()
-        };
-        if hits.is_empty() {
-            let error = Error::new(Exit::Usage, format!("nothing built matches `{selector}`"));
-            let near = nearest(selector, names.iter().map(BuildName::as_str));
-            errors.push(match near.first() {
-                Some(near) if !is_pattern(selector) => error.hint(format!("did you mean `{near}`?")),
-                _ => error.hint("`bm list --built` shows what is there"),
-            });
-        }
-        for hit in hits {
-            if !picked.contains(hit) {
-                picked.push(hit.clone());
-            }
-        }
-    }
-    if errors.is_empty() { Ok(picked) } else { Err(errors) }
 }

@@ -1,15 +1,5 @@
 //! Small texts: quoted lists, plurals, the nearest known word, sizes and durations. Pure.
 
-/// `` `a`, `b` and `c` ``.
-pub fn quoted(words: impl IntoIterator<Item = impl AsRef<str>>) -> String {
-    let words: Vec<String> = words.into_iter().map(|w| format!("`{}`", w.as_ref())).collect();
-    match words.split_last() {
-        None => String::new(),
-        Some((only, [])) => only.clone(),
-        Some((last, head)) => format!("{} and {last}", head.join(", ")),
-    }
-}
-
 /// `1 build`, `3 builds`.
 pub fn count(n: usize, noun: &str) -> String {
     if n == 1 {
@@ -19,19 +9,57 @@ pub fn count(n: usize, noun: &str) -> String {
     }
 }
 
-/// Up to three known words that the user may have meant, nearest first.
-pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-    // A third of the letters may be wrong; beyond that a guess is noise.
-    let limit = (word.chars().count() / 3).max(1);
-    let mut scored: Vec<(usize, &str)> = known
+/// How many candidates are worth showing.
+const SUGGESTIONS: usize = 3;
+
+/// The candidates a mistyped word may have meant, nearest first, at most three.
+///
+/// A third of the word may be wrong, a swap of two neighbours counting once, but never all of it. Words
+/// that begin alike may differ more (`smoke-cmd` for `smoke-command`).
+pub fn suggest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let length = word.chars().count();
+    let allowed = (length / 3).max(1).min(length.saturating_sub(1));
+    let mut near: Vec<(usize, f64, &str)> = candidates
         .into_iter()
-        .filter(|k| k.len().abs_diff(word.len()) <= limit)
-        .map(|k| (strsim::damerau_levenshtein(word, k), k))
-        .filter(|(distance, _)| *distance <= limit)
+        .filter(|c| *c != word)
+        .map(|candidate| {
+            let distance = strsim::damerau_levenshtein(word, candidate);
+            (distance, -strsim::jaro_winkler(word, candidate), candidate)
+        })
+        .filter(|(distance, unlikeness, _)| *distance <= allowed || *unlikeness < -0.9)
         .collect();
-    scored.sort();
-    scored.dedup();
-    scored.into_iter().take(3).map(|(_, k)| k).collect()
+    near.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(b.2)));
+    near.dedup_by_key(|n| n.2);
+    near.truncate(SUGGESTIONS);
+    near.into_iter().map(|(_, _, candidate)| candidate).collect()
+}
+
+/// `did you mean `a`, `b` or `c`?`, where something is near enough.
+pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    let near = suggest(word, candidates);
+    (!near.is_empty()).then(|| format!("did you mean {}?", quoted(near, "or")))
+}
+
+/// `` `a`, `b` or `c` ``.
+pub fn quoted(words: impl IntoIterator<Item = impl AsRef<str>>, last: &str) -> String {
+    let words: Vec<String> = words.into_iter().map(|w| format!("`{}`", w.as_ref())).collect();
+    match words.split_last() {
+        None => String::new(),
+        Some((only, [])) => only.clone(),
+        Some((end, rest)) => format!("{} {last} {end}", rest.join(", ")),
+    }
+}
+
+/// A URL without user name, password, query and fragment; other text is given back as it is.
+pub fn public_url(text: &str) -> String {
+    let Some(at) = text.find("://") else {
+        return text.to_owned();
+    };
+    let (scheme, rest) = text.split_at(at + 3);
+    let rest = rest.split(['?', '#']).next().unwrap_or(rest);
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = host.rsplit('@').next().unwrap_or(host);
+    format!("{scheme}{host}{path}")
 }
 
 /// Seconds as people read them: `8 s`, `3 min 20 s`, `2 h 05 min`.
@@ -60,9 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_and_plurals() {
-        assert_eq!(quoted(["a"]), "`a`");
-        assert_eq!(quoted(["a", "b", "c"]), "`a`, `b` and `c`");
+    fn plurals() {
         assert_eq!(
             (count(1, "build"), count(0, "build")),
             ("1 build".into(), "0 builds".into())
@@ -70,13 +96,44 @@ mod tests {
     }
 
     #[test]
-    fn nearest_is_near_or_silent() {
-        let known = ["pg160_o3_native_lto", "pg161_o3_native_lto", "pg160_def"];
+    fn build_names_are_suggested_by_nearness() {
+        let known = ["pg161_o3_native_lto", "pg160_o3_native_lto", "pg160_def"];
         assert_eq!(
-            nearest("pg160_o3_natve_lto", known),
-            ["pg160_o3_native_lto", "pg161_o3_native_lto"]
+            did_you_mean("pg160_o3_natve_lto", known).as_deref(),
+            Some("did you mean `pg160_o3_native_lto` or `pg161_o3_native_lto`?")
         );
-        assert!(nearest("mysql", known).is_empty());
+        assert_eq!(did_you_mean("mysql", known), None);
+    }
+
+    #[test]
+    fn near_words_are_suggested_and_far_ones_are_not() {
+        let keys = ["cflags", "cxxflags", "ldflags", "args", "native", "native_lto"];
+        let check = |word: &str, want: &[&str]| assert_eq!(suggest(word, keys), want, "{word}");
+        check("cflag", &["cflags"]);
+        check("clfags", &["cflags"]);
+        check("agrs", &["args"]);
+        check("nativ", &["native"]);
+        check("zzzz", &[]);
+        check("x", &[]);
+        assert_eq!(
+            suggest("smoke-cmd", ["smoke", "smoke-command", "names"]),
+            ["smoke-command", "smoke"]
+        );
+        assert_eq!(suggest("x", ["y"]), Vec::<&str>::new());
+        assert_eq!(suggest("o4", ["o2", "o3", "lto"]), ["o2", "o3"]);
+        check("", &[]);
+    }
+
+    #[test]
+    fn at_most_three_are_suggested() {
+        assert_eq!(suggest("pg15", ["pg151", "pg152", "pg153", "pg154"]).len(), 3);
+    }
+
+    #[test]
+    fn lists_are_quoted() {
+        assert_eq!(quoted([""; 0], "or"), "");
+        assert_eq!(quoted(["a"], "or"), "`a`");
+        assert_eq!(quoted(["a", "b", "c"], "and"), "`a`, `b` and `c`");
     }
 
     #[test]

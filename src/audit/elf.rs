@@ -15,6 +15,7 @@ use object::read::elf::{ElfFile, FileHeader, ProgramHeader as _};
 use object::{Object, ObjectKind, ObjectSection, ObjectSymbol, RelocationKind, RelocationTarget};
 use sha2::{Digest as _, Sha256};
 
+use crate::digest::hex;
 use crate::error::{Error, Exit, IoContext, Result};
 
 /// What an ELF file is for.
@@ -471,15 +472,6 @@ fn relocate(file: &object::File<'_>, section: &object::Section<'_, '_>, data: &m
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::new(), |mut out, b| {
-        // Writing to a String cannot fail.
-        let _ = write!(out, "{b:02x}");
-        out
-    })
 }
 
 #[cfg(test)]

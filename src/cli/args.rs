@@ -81,6 +81,9 @@ pub struct Global {
     pub lock_timeout: Option<u64>,
 }
 
+/// Variant of `--rev` and `--source` where none is given.
+pub const DEFAULT_VARIANT: &str = "def";
+
 /// Which builds, and of what.
 #[derive(Debug, Clone, Args, Default)]
 pub struct Selection {
@@ -105,9 +108,9 @@ pub struct Selection {
     #[arg(long, value_name = "DIR", help_heading = "Source")]
     pub source: Option<PathBuf>,
 
-    /// Variant for --rev and --source
-    #[arg(long, value_name = "VARIANT", default_value = "def", help_heading = "Source")]
-    pub variant: String,
+    /// Variant for --rev and --source [default: def]
+    #[arg(long, value_name = "VARIANT", help_heading = "Source")]
+    pub variant: Option<String>,
 
     /// Toolchain for --rev and --source [default: the one names leave out]
     #[arg(long, value_name = "TOOLCHAIN", help_heading = "Source")]
@@ -291,6 +294,10 @@ pub enum Command {
     },
 
     /// Get all sources beforehand, so that `build --offline` can follow
+    ///
+    /// What no recipe pins is looked up once and then locked in ROOT/.bm/lock.toml: the commit of a tag,
+    /// the checksum of an archive, the release that the distribution's alias stands for. It stays so
+    /// when the distribution moves on; delete the entry there to look again.
     Fetch {
         /// Which.
         #[command(flatten)]
@@ -407,7 +414,7 @@ pub enum Command {
     #[command(subcommand)]
     Server(Server),
 
-    /// Remove built prefixes; their manifests stay in the history
+    /// Remove built prefixes (a link: only the link); their manifests stay in the history
     Rm(Built),
 
     /// Print a completion script

@@ -17,31 +17,32 @@ use crate::source::Log;
 use crate::store;
 use crate::text;
 
-use super::args::{Build, From, Rebuild, Selection};
-use super::planning::{Planner, requests};
+use super::args::{Build, Rebuild, Selection};
+use super::planning::{Planner, requests, requests_without_step, step};
 use super::{Ended, one};
 
 /// `bm build`.
 pub fn build(ctx: &Context, args: &Build) -> Ended {
     let net = ctx.net(args.selection.offline).map_err(one)?;
-    let options = options(ctx, args);
+    let options = options(ctx, args).map_err(one)?;
     let requests = requests(ctx, &args.selection)?;
-    let planner = Planner::new(ctx);
+    let mut planner = Planner::new(ctx);
     let reach = if args.dry_run { Reach::Known } else { Reach::Network };
     let mut plans = planner.plans(requests.clone(), &net, reach)?;
     if args.dry_run {
         say_plan(ctx, &plans, options.rebuild);
         return Ok(Exit::Ok);
     }
-    let waiting: Vec<&BuildPlan> = plans.iter().filter(|p| to_be_built(p, options.rebuild)).collect();
-    let missing = missing(&planner.prober, &waiting).map_err(one)?;
-    if !missing.is_empty() {
-        if !args.install_deps {
-            return Err(vec![requirements::missing_error(&missing)]);
-        }
+    let mut missing = missing(&planner.prober, &waiting(&plans, options.rebuild)).map_err(one)?;
+    if !missing.is_empty() && args.install_deps {
         install(ctx, &planner.prober, &missing).map_err(one)?;
-        // A compiler may have come with the packages.
-        plans = Planner::new(ctx).plans(requests, &net, reach)?;
+        // A compiler may have come with the packages, and directories on PATH: all is looked at again.
+        planner = Planner::new(ctx);
+        plans = planner.plans(requests, &net, reach)?;
+        missing = self::missing(&planner.prober, &waiting(&plans, options.rebuild)).map_err(one)?;
+    }
+    if !missing.is_empty() {
+        return Err(vec![requirements::missing_error(&missing)]);
     }
     let runner = Runner::new(ctx, net, planner.prober, planner.path, options).map_err(one)?;
     let results = runner.run(&plans).map_err(one)?;
@@ -49,7 +50,7 @@ pub fn build(ctx: &Context, args: &Build) -> Ended {
     Ok(summary(ctx, &results))
 }
 
-fn options(ctx: &Context, args: &Build) -> Options {
+fn options(ctx: &Context, args: &Build) -> Result<Options> {
     let jobs = args
         .jobs
         .map(usize::from)
@@ -60,21 +61,23 @@ fn options(ctx: &Context, args: &Build) -> Options {
         .map(usize::from)
         .or(ctx.config.builds.map(|b| b as usize))
         .unwrap_or(jobs);
-    Options {
+    Ok(Options {
         rebuild: args.rebuild,
         keep: args.keep,
         fail_fast: args.fail_fast,
-        from: args.selection.from.iter().find_map(|f: &From| f.step()),
+        from: step(&args.selection)?,
         jobs,
         parallel,
-    }
+    })
 }
 
-fn to_be_built(plan: &BuildPlan, rebuild: Option<Rebuild>) -> bool {
-    matches!(
-        decide::decide(plan, &exec::found(&plan.prefix), rebuild),
-        Decision::Build(_)
-    )
+/// Plans that will be built, and can be: an obstacle is told by the run.
+fn waiting(plans: &[BuildPlan], rebuild: Option<Rebuild>) -> Vec<&BuildPlan> {
+    let to_build = |plan: &&BuildPlan| {
+        let decision = decide::decide(plan, &exec::found(&plan.prefix), rebuild);
+        plan.obstacles.is_empty() && matches!(decision, Decision::Build(_))
+    };
+    plans.iter().filter(to_build).collect()
 }
 
 /// The last line of a run, and its exit code.
@@ -83,7 +86,8 @@ fn summary(ctx: &Context, results: &Results) -> Exit {
     let built = count(&|r| matches!(r, Ok(Done::Built(_))));
     let fresh = count(&|r| matches!(r, Ok(Done::Fresh)));
     let kept = count(&|r| matches!(r, Ok(Done::Kept(_))));
-    let failed = results.len() - built - fresh - kept;
+    let skipped = count(&|r| matches!(r, Ok(Done::Skipped)));
+    let failed = results.len() - built - fresh - kept - skipped;
     let mut parts = vec![format!("{built} built"), format!("{fresh} fresh")];
     if kept > 0 {
         parts.push(format!("{kept} kept"));
@@ -91,8 +95,11 @@ fn summary(ctx: &Context, results: &Results) -> Exit {
     if failed > 0 {
         parts.push(format!("{failed} failed"));
     }
+    if skipped > 0 {
+        parts.push(format!("{skipped} skipped"));
+    }
     ctx.shell.status("Done", parts.join(", "));
-    if failed == 0 && built + fresh + kept == 1 {
+    if results.len() == 1 && built + fresh + kept == 1 {
         // One build: say what to do with it.
         let (name, _) = &results[0];
         ctx.shell
@@ -106,7 +113,10 @@ fn summary(ctx: &Context, results: &Results) -> Exit {
     results
         .iter()
         .filter_map(|(_, r)| r.as_ref().err())
-        .fold(Exit::Ok, |worst, e| worst.worst(e.exit()))
+        .map(crate::error::Error::exit)
+        // What was skipped after a Ctrl-C was not done.
+        .chain(ctx.cancel.requested().filter(|_| skipped > 0).map(|_| Exit::Interrupted))
+        .fold(Exit::Ok, Exit::worst)
 }
 
 /// A comparison between builds of different compilers is seldom meant.
@@ -137,7 +147,7 @@ fn mixed_compilers(ctx: &Context, plans: &[BuildPlan]) {
 pub fn show(ctx: &Context, selection: &Selection, explain: bool, json: bool) -> Ended {
     let net = ctx.net(selection.offline).map_err(one)?;
     let planner = Planner::new(ctx);
-    let plans = planner.plans(requests(ctx, selection)?, &net, Reach::Known)?;
+    let plans = planner.plans(requests_without_step(ctx, selection)?, &net, Reach::Known)?;
     for (i, plan) in plans.iter().enumerate() {
         if json {
             ctx.shell.result(shown::json(plan).to_string());
@@ -182,8 +192,8 @@ fn brief(plan: &BuildPlan) -> String {
         ("variant", plan.variant.name.to_string()),
         ("toolchain", plan.toolchain.name.to_string()),
         ("source", format!("{} {} {pin}", source.kind, source.reference)),
-        ("cflags", words(&plan.flags.cflags)),
-        ("ldflags", words(&plan.flags.ldflags)),
+        ("cflags", words(&plan.run.flags.cflags)),
+        ("ldflags", words(&plan.run.flags.ldflags)),
         ("prefix", plan.prefix.display().to_string()),
         (
             "identity",
@@ -193,19 +203,22 @@ fn brief(plan: &BuildPlan) -> String {
         ),
         ("state", state),
     ];
-    rows.iter().map(|(k, v)| format!("{k:10}{v}\n")).collect()
+    let obstacles = plan.obstacles.iter().map(|o| ("obstacle", o.to_string().replace('\n', "\n          ")));
+    let rows = rows.into_iter().chain(obstacles);
+    rows.map(|(k, v)| format!("{k:10}{v}\n")).collect()
 }
 
 /// `bm plan`.
 pub fn plan(ctx: &Context, selection: &Selection, json: bool) -> Ended {
     let net = ctx.net(selection.offline).map_err(one)?;
-    let plans = Planner::new(ctx).plans(requests(ctx, selection)?, &net, Reach::Known)?;
+    let plans = Planner::new(ctx).plans(requests_without_step(ctx, selection)?, &net, Reach::Known)?;
     if json {
         let builds: Vec<_> = plans
             .iter()
             .map(|p| {
                 let (action, reason) = action(p, None);
-                json!({"name": p.name, "action": action, "reason": reason, "identity": p.identity, "unresolved": p.unresolved})
+                json!({"name": p.name, "action": action, "reason": reason, "identity": p.identity, "unresolved": p.unresolved,
+                    "notes": shown::notes(p), "obstacles": shown::obstacles(p)})
             })
             .collect();
         ctx.shell.result(json!({"schema": 1, "builds": builds}).to_string());
@@ -221,7 +234,10 @@ fn action(plan: &BuildPlan, rebuild: Option<Rebuild>) -> (&'static str, String) 
         Decision::HostMoved(d) => ("keep", decide::reason(&d)),
         Decision::Changed(d) => ("refuse", decide::reason(&d)),
         Decision::Foreign(why) => ("refuse", why),
-        Decision::Build(why) => ("build", why),
+        Decision::Build(why) => match plan.obstacles.first() {
+            Some(obstacle) => ("refuse", obstacle.headline().to_owned()),
+            None => ("build", why),
+        },
     }
 }
 
@@ -246,15 +262,31 @@ fn say_plan(ctx: &Context, plans: &[BuildPlan], rebuild: Option<Rebuild>) {
         .collect();
     let to_build = rows.iter().filter(|r| r[0] == "build").count();
     ctx.shell.result(crate::ui::table(&rows));
+    for (note, of) in notes(plans) {
+        let whose = if of < plans.len() { format!("{}: ", text::count(of, "build")) } else { String::new() };
+        ctx.shell.note(format!("note: {whose}{note}"));
+    }
     ctx.shell
         .status("Plan", format!("{} of {}", text::count(to_build, "build"), plans.len()));
+}
+
+/// Reasons of conditional parts, each once, with the number of builds it speaks of.
+fn notes(plans: &[BuildPlan]) -> Vec<(String, usize)> {
+    let mut notes: Vec<(String, usize)> = Vec::new();
+    for note in plans.iter().flat_map(|p| &p.notes).map(ToString::to_string) {
+        match notes.iter_mut().find(|(known, _)| *known == note) {
+            Some((_, of)) => *of += 1,
+            None => notes.push((note, 1)),
+        }
+    }
+    notes
 }
 
 /// `bm fetch`.
 pub fn fetch(ctx: &Context, selection: &Selection) -> Ended {
     let net = ctx.net(selection.offline).map_err(one)?;
     let planner = Planner::new(ctx);
-    let plans = planner.plans(requests(ctx, selection)?, &net, Reach::Network)?;
+    let plans = planner.plans(requests_without_step(ctx, selection)?, &net, Reach::Network)?;
     let options = Options {
         rebuild: None,
         keep: false,
@@ -288,9 +320,9 @@ pub fn fetch(ctx: &Context, selection: &Selection) -> Ended {
 
 /// `bm deps`.
 pub fn deps(ctx: &Context, selection: &Selection, do_install: bool, json: bool) -> Ended {
-    let net = ctx.net(true).map_err(one)?;
+    let net = ctx.net(selection.offline).map_err(one)?;
     let planner = Planner::new(ctx);
-    let plans = planner.plans(requests(ctx, selection)?, &net, Reach::Known)?;
+    let plans = planner.plans(requests_without_step(ctx, selection)?, &net, Reach::Known)?;
     let missing = missing(&planner.prober, &plans.iter().collect::<Vec<_>>()).map_err(one)?;
     if json {
         let list: Vec<_> = missing
@@ -422,7 +454,6 @@ pub fn doctor(ctx: &Context, builds: &[String]) -> Ended {
     if !builds.is_empty() {
         let selection = Selection {
             builds: builds.to_vec(),
-            variant: "def".into(),
             yes: true,
             ..Selection::default()
         };

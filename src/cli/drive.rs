@@ -8,7 +8,8 @@ use fs_err as fs;
 
 use crate::context::Context;
 use crate::error::{Error, Exit, IoContext as _, Result};
-use crate::exec::build;
+use crate::exec::{self, kept};
+use crate::process;
 use crate::model::manifest::Manifest;
 use crate::plan::show::shell_line;
 use crate::server::{self, Change, ServerOpts, State};
@@ -25,6 +26,7 @@ fn with_prefix(command: &mut Command, manifest: &Manifest) {
         path.push(":");
         path.push(rest);
     }
+    process::unignore(command);
     command.env("PATH", path);
     for (name, value) in variables(manifest) {
         command.env(name, value);
@@ -60,7 +62,10 @@ pub fn each(ctx: &Context, selectors: &[String], logs: &Path, fail_fast: bool, c
     fs::create_dir_all(logs)
         .doing(|| format!("cannot make `{}`", logs.display()))
         .map_err(one)?;
-    let _alone = alone(ctx).map_err(one)?;
+    ctx.make_root().map_err(one)?;
+    let _alone = exec::locks(ctx)
+        .each(exec::lock_wait(ctx), &exec::say_waiting(ctx, "another `bm each`"))
+        .map_err(one)?;
     let mut failed = 0;
     for manifest in &picked {
         if ctx.cancel.requested().is_some() {
@@ -87,25 +92,6 @@ pub fn each(ctx: &Context, selectors: &[String], logs: &Path, fail_fast: bool, c
         ),
     );
     Ok(if failed == 0 { Exit::Ok } else { Exit::Build })
-}
-
-/// Measuring two servers at once would spoil both: one lock per root.
-fn alone(ctx: &Context) -> Result<std::fs::File> {
-    ctx.make_root()?;
-    let path = ctx.layout.locks().join("each");
-    fs::create_dir_all(ctx.layout.locks()).doing(|| "cannot make the directory of locks".to_owned())?;
-    let file = fs::File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path)
-        .doing(|| "cannot open a lock".to_owned())?
-        .into_file();
-    if file.try_lock().is_err() {
-        ctx.shell.status("Waiting", "for another `bm each`");
-        file.lock().doing(|| "cannot take the lock of `bm each`".to_owned())?;
-    }
-    Ok(file)
 }
 
 fn run_one(ctx: &Context, manifest: &Manifest, logs: &Path, command: &[String]) -> Result<i32> {
@@ -148,21 +134,27 @@ fn run_one(ctx: &Context, manifest: &Manifest, logs: &Path, command: &[String]) 
 /// `bm shell`.
 pub fn shell(ctx: &Context, build: &str) -> Ended {
     let name = canonical(ctx, build).map_err(one)?;
-    let kept = build::kept_tree(&ctx.layout, &name).ok_or_else(|| {
+    let tree = kept::kept_tree(&ctx.layout, &name).ok_or_else(|| {
         one(Error::new(Exit::Usage, format!("no tree of `{name}` was kept"))
             .detail("looked in", ctx.layout.work_root().display())
             .hint("a failed build keeps its tree; so does `bm build --keep`"))
     })?;
-    let dir = if kept.build.is_dir() { kept.build } else { kept.work };
+    let dir = if tree.build.is_dir() { tree.build } else { tree.work };
     ctx.shell.note(format!(
         "in {} with the build's environment; leave with `exit`",
         dir.display()
     ));
     let mut shell = Command::new("/bin/sh");
-    shell.arg("-i").env_clear().envs(kept.env).current_dir(&dir);
-    if let Ok(term) = std::env::var("TERM") {
-        shell.env("TERM", term);
+    shell.arg("-i").env_clear().envs(tree.env).current_dir(&dir);
+    // HOME and TMPDIR of the steps mark children that an attempt left behind and the next one ends; this
+    // shell is the user's.
+    for name in ["TERM", "HOME", "TMPDIR"] {
+        match std::env::var_os(name) {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
     }
+    process::unignore(&mut shell);
     let e = shell.exec();
     Err(one(Error::new(Exit::Host, "cannot start `/bin/sh`").caused_by(e)))
 }

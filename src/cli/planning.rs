@@ -1,30 +1,39 @@
 //! From a selection on the command line to plans.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 
-use sha2::{Digest as _, Sha256};
-
 use crate::context::Context;
+use crate::digest::sha256;
 use crate::error::{Error, Exit, Result};
 use crate::exec::resolve::{Reach, Resolver};
 use crate::matrix;
 use crate::model::build::{Request, Revision};
 use crate::model::name::{BuildName, ProductName};
-use crate::model::recipe::{Origin, Toolchain, Word};
-use crate::plan::identity::hex;
-use crate::plan::{self, BuildPlan, Facts, FoundToolchain};
+use crate::model::recipe::{Origin, Recipe, SourceKind, Toolchain, Word};
+use crate::plan::{self, BuildPlan, Facts, FoundToolchain, Ground, StepName};
 use crate::probe::{Prober, Uses};
 use crate::select::{self, MANY};
 use crate::source::Net;
-use crate::text::{nearest, quoted};
+use crate::text::{did_you_mean, quoted, suggest};
 
-use super::args::Selection;
+use super::args::{DEFAULT_VARIANT, Selection};
 use super::one;
 
 /// What a selection asks for, with names.
 pub fn requests(ctx: &Context, selection: &Selection) -> Result<Vec<(BuildName, Request)>, Vec<Error>> {
-    let from = selection.from.iter().find_map(|f| f.kind());
+    let from = kind(selection).map_err(one)?;
+    if selection.rev.is_none() && selection.source.is_none() {
+        for (option, given) in [("--variant", &selection.variant), ("--toolchain", &selection.toolchain)] {
+            if let Some(given) = given {
+                return Err(one(Error::new(
+                    Exit::Usage,
+                    format!("`{option} {given}` says nothing here: names of builds have it in them"),
+                )
+                .hint("it is for `--rev` and `--source`")));
+            }
+        }
+    }
     let mut requests = if selection.rev.is_some() || selection.source.is_some() {
         vec![ad_hoc(ctx, selection).map_err(one)?]
     } else {
@@ -65,6 +74,50 @@ pub fn requests(ctx: &Context, selection: &Selection) -> Result<Vec<(BuildName, 
     Ok(requests)
 }
 
+/// Kind of source that was asked for.
+fn kind(selection: &Selection) -> Result<Option<SourceKind>> {
+    let kinds: BTreeSet<SourceKind> = selection.from.iter().filter_map(|f| f.kind()).collect();
+    if kinds.len() > 1 {
+        return Err(Error::new(Exit::Usage, "`--from` names two kinds of source").hint("a build has one"));
+    }
+    let chosen = kinds.into_iter().next();
+    match chosen {
+        Some(kind) if selection.rev.is_some() || selection.source.is_some() => Err(Error::new(
+            Exit::Usage,
+            format!("`--from {kind}` says nothing here: `--rev` and `--source` are sources of their own"),
+        )
+        .hint("leave it out")),
+        chosen => Ok(chosen),
+    }
+}
+
+/// The step of the kept tree at which `build` is to go on; no other command knows steps.
+pub fn step(selection: &Selection) -> Result<Option<StepName>> {
+    let steps: BTreeSet<StepName> = selection.from.iter().filter_map(|f| f.step()).collect();
+    if steps.len() > 1 {
+        return Err(Error::new(Exit::Usage, "`--from` names two steps").hint("name the first to do again"));
+    }
+    Ok(steps.into_iter().next())
+}
+
+/// What a selection asks for in a command that runs no steps.
+///
+/// # Errors
+/// As [`requests`], and for a step.
+pub fn requests_without_step(
+    ctx: &Context,
+    selection: &Selection,
+) -> Result<Vec<(BuildName, Request)>, Vec<Error>> {
+    if let Some(step) = step(selection).map_err(one)? {
+        return Err(one(Error::new(
+            Exit::Usage,
+            format!("`--from {}` is a step: only `bm build` goes on at one", step.as_str()),
+        )
+        .hint("kinds of source are `git` and `tarball`")));
+    }
+    requests(ctx, selection)
+}
+
 /// `bm build PRODUCT --rev REV` and `bm build PRODUCT --source DIR`.
 fn ad_hoc(ctx: &Context, selection: &Selection) -> Result<(BuildName, Request)> {
     let [product] = selection.builds.as_slice() else {
@@ -80,30 +133,25 @@ fn ad_hoc(ctx: &Context, selection: &Selection) -> Result<(BuildName, Request)> 
         .ok_or_else(|| {
             let known: Vec<&str> = ctx.library.recipes.keys().map(ProductName::as_str).collect();
             let error = Error::new(Exit::Usage, format!("unknown product `{product}`"));
-            match nearest(product, known.iter().copied()).first() {
-                Some(near) => error.hint(format!("did you mean `{near}`?")),
-                None => error.hint(format!(
-                    "products are {}; `--rev` and `--source` take a product, not a build",
-                    quoted(known)
-                )),
-            }
+            let products = || quoted(&known, "and");
+            error.hint(did_you_mean(product, known.iter().copied()).unwrap_or_else(|| {
+                format!("products are {}; `--rev` and `--source` take a product, not a build", products())
+            }))
         })?;
-    let variant = matrix::variant(recipe, &selection.variant).ok_or_else(|| {
+    let wanted = selection.variant.as_deref().unwrap_or(DEFAULT_VARIANT);
+    let variant = matrix::variant(recipe, wanted).ok_or_else(|| {
         let known = recipe.variants.keys().map(|v| v.as_str());
-        let near = nearest(&selection.variant, known.clone());
+        let near = suggest(wanted, known.clone());
         let shown: Vec<&str> = if near.is_empty() { known.collect() } else { near };
-        Error::new(
-            Exit::Usage,
-            format!("unknown variant `{}` of {product}", selection.variant),
-        )
-        .hint(format!("variants are {}", quoted(shown)))
+        Error::new(Exit::Usage, format!("unknown variant `{wanted}` of {product}"))
+            .hint(format!("variants are {}", quoted(shown, "and")))
     })?;
     let toolchain = match &selection.toolchain {
         None => ctx.names().default_toolchain(),
         Some(text) => matrix::toolchain(&ctx.library.toolchains, text).ok_or_else(|| {
             let known: Vec<&str> = ctx.library.toolchains.keys().map(|t| t.as_str()).collect();
             Error::new(Exit::Usage, format!("unknown toolchain `{text}`"))
-                .hint(format!("toolchains are {}", quoted(known)))
+                .hint(format!("toolchains are {}", quoted(known, "and")))
         })?,
     };
     let revision = match (&selection.rev, &selection.source) {
@@ -137,6 +185,27 @@ fn ad_hoc(ctx: &Context, selection: &Selection) -> Result<(BuildName, Request)> 
         extra_cflags: vec![],
     };
     Ok((name, request))
+}
+
+/// Adds a plan; two names of one build (`pgdistro` and the release it stands for) are one plan.
+fn join(plans: &mut Vec<BuildPlan>, plan: BuildPlan) -> Result<()> {
+    let Some(known) = plans.iter_mut().find(|p| p.name == plan.name) else {
+        plans.push(plan);
+        return Ok(());
+    };
+    if known.inputs != plan.inputs {
+        let source = |p: &BuildPlan| format!("{} {}", p.source.kind, p.source.reference);
+        return Err(Error::new(Exit::Usage, format!("`{}` is asked for in two ways", plan.name))
+            .detail("one", source(known))
+            .detail("other", source(&plan))
+            .hint("ask for one of them, or give one another name with `--name`"));
+    }
+    for link in plan.links {
+        if !known.links.contains(&link) {
+            known.links.push(link);
+        }
+    }
+    Ok(())
 }
 
 /// Plans of a selection.
@@ -173,6 +242,7 @@ impl<'a> Planner<'a> {
         let resolver = Resolver::new(self.ctx, net, reach).map_err(one)?;
         let (mut plans, mut errors) = (Vec::<BuildPlan>::new(), Vec::new());
         let mut memory = HashMap::new();
+        let passed = self.ctx.passed_env();
         for (name, request) in requests {
             let resolved = match resolver.resolve(name, request) {
                 Ok(resolved) => resolved,
@@ -195,25 +265,46 @@ impl<'a> Planner<'a> {
                 .or_insert_with(|| self.facts(toolchain, uses.0, uses.1))
                 .clone();
             let library = &self.ctx.library;
-            let patch_sha256 = |file: &str| hex(&Sha256::digest(library.patch(file).unwrap_or_default()));
-            let pass = self.ctx.passed_env();
-            let plan = plan::plan(
-                resolved,
-                recipe,
-                toolchain,
-                facts,
-                self.ctx.layout.root(),
-                &patch_sha256,
-                &pass,
-            );
-            match plans.iter_mut().find(|p| p.name == plan.name) {
-                // Two names of one build (`pgdistro` and the release it stands for).
-                Some(known) => known.links.extend(plan.links),
-                None => plans.push(plan),
+            let ground = Ground {
+                root: self.ctx.layout.root(),
+                patch_sha256: &|file| sha256(library.patch(file).unwrap_or_default()),
+                passed: &passed,
+            };
+            let mut plan = plan::plan(resolved, recipe, toolchain, facts, &ground);
+            self.name_fitting(recipe, &mut plan);
+            if let Err(error) = join(&mut plans, plan) {
+                errors.push(error);
             }
         }
         self.prober.save().map_err(one)?;
         if errors.is_empty() { Ok(plans) } else { Err(errors) }
+    }
+
+    /// Where the compiler is one that does not work: a toolchain of this host that does.
+    fn name_fitting(&self, recipe: &Recipe, plan: &mut BuildPlan) {
+        if plan.obstacles.iter().all(|o| o.exit() != Exit::Host) {
+            return;
+        }
+        let works = |toolchain: &&Toolchain| {
+            let uses = Uses { cxx: false, lto: false };
+            let found = self.prober.toolchain(toolchain, uses);
+            found.is_ok_and(|f| plan::fits(recipe, &plan.version, plan.source.kind, f.family, &f.version))
+        };
+        let fitting = self.ctx.library.toolchains.values().filter(works);
+        let names: Vec<&str> = fitting.map(|t| t.name.as_str()).collect();
+        let hint = match names.as_slice() {
+            [] => "no toolchain on this host fits: `bm doctor` lists them with what was found".to_owned(),
+            [one] => format!("toolchain `{one}` fits: add `_{one}` to the name, or `--toolchain {one}`"),
+            [first, ..] => format!(
+                "toolchains {} fit: add `_{first}` to the name, or `--toolchain {first}`",
+                quoted(&names, "and")
+            ),
+        };
+        let obstacles = std::mem::take(&mut plan.obstacles);
+        plan.obstacles = obstacles
+            .into_iter()
+            .map(|o| if o.exit() == Exit::Host { o.hint(hint.clone()) } else { o })
+            .collect();
     }
 
     fn facts(&self, toolchain: &Toolchain, lto: bool, native: bool) -> Facts {

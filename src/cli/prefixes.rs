@@ -6,15 +6,22 @@ use serde_json::json;
 
 use crate::context::Context;
 use crate::error::{Error, Exit, Result};
-use crate::exec::{self, build, decide::Found};
+use crate::exec::{self, decide::Found, prove};
 use crate::model::manifest::Manifest;
 use crate::model::name::BuildName;
+use crate::model::recipe::{Recipe, Word};
+use crate::model::version::Version;
+use crate::plan::fields::{self, Values};
 use crate::select;
 use crate::store::{self, alias, verify as verifying};
 use crate::text;
 
 use super::args::{Built, One};
 use super::{Ended, one};
+
+/// In place of an identity, for a work directory that belongs to no attempt. Shorter than any, so that
+/// it meets none, and hexadecimal, so that the sweep takes away what a crash leaves.
+const SMOKE_ID: &str = "0";
 
 /// The manifest of a prefix, if it is sealed.
 pub fn sealed(ctx: &Context, name: &BuildName) -> Option<Box<Manifest>> {
@@ -43,11 +50,15 @@ pub fn built(ctx: &Context) -> Result<(Vec<Manifest>, BTreeMap<BuildName, BuildN
     Ok((manifests, alias::all(&ctx.layout)?.into_iter().collect()))
 }
 
+/// Names of sealed prefixes, in the same order.
+pub fn names(manifests: &[Manifest]) -> Vec<BuildName> {
+    manifests.iter().filter_map(|m| m.name.parse().ok()).collect()
+}
+
 /// Sealed prefixes that selectors pick.
 pub fn pick(ctx: &Context, selectors: &[String]) -> Result<Vec<Manifest>, Vec<Error>> {
     let (manifests, links) = built(ctx).map_err(one)?;
-    let names: Vec<BuildName> = manifests.iter().filter_map(|m| m.name.parse().ok()).collect();
-    let picked = select::among(&names, &links, selectors)?;
+    let picked = select::among(&names(&manifests), &links, selectors)?;
     Ok(picked
         .iter()
         .filter_map(|name| manifests.iter().find(|m| m.name == name.as_str()).cloned())
@@ -66,16 +77,24 @@ pub fn pick_one(ctx: &Context, one: &One) -> Result<Manifest, Vec<Error>> {
     }
 }
 
-/// The build behind a name that may be a link.
-pub fn canonical(ctx: &Context, name: &str) -> Result<BuildName> {
-    let name: BuildName = name.parse().map_err(|e| Error::new(Exit::Usage, format!("{e}")))?;
-    Ok(alias::target(&ctx.layout, &name)?.unwrap_or(name))
+/// The build behind a name: a link, or another name by the recipes, which is no link while the build
+/// has not succeeded.
+pub fn canonical(ctx: &Context, text: &str) -> Result<BuildName> {
+    let name: BuildName = text.parse().map_err(|e| Error::new(Exit::Usage, format!("{e}")))?;
+    if let Some(target) = alias::target(&ctx.layout, &name)? {
+        return Ok(target);
+    }
+    // A name that no recipe reads may be one the user chose.
+    Ok(ctx.names().name(text).map_or(name, |(canonical, _)| canonical))
 }
 
 /// `bm path`.
 pub fn path(ctx: &Context, args: &Built) -> Ended {
-    for manifest in pick(ctx, &args.builds)? {
-        ctx.shell.result(manifest.prefix);
+    let (manifests, links) = built(ctx).map_err(one)?;
+    let picked = select::among(&names(&manifests), &links, &args.builds)?;
+    // In version order whatever the order of the selectors.
+    for manifest in manifests.iter().filter(|m| picked.iter().any(|name| name.as_str() == m.name)) {
+        ctx.shell.result(&manifest.prefix);
     }
     Ok(Exit::Ok)
 }
@@ -167,7 +186,7 @@ fn again(
     let work = scratch(ctx, name)?;
     let logs = ctx.layout.state().join("logs");
     fs_err::create_dir_all(&logs).doing(|| "cannot make the directory of logs".to_owned())?;
-    let expect = build::smoke_expect(&m.version, &m.driver, &recipe.smoke_command);
+    let expect = prove::smoke_expect(&m.version, &m.driver, &smoke_command(recipe, m)?);
     let log = logs.join(format!("{name}-smoke.log"));
     let result = crate::smoke::run(
         &ctx.layout.prefix(name),
@@ -181,9 +200,28 @@ fn again(
     result
 }
 
+/// The recipe's command with the values of a prefix that stands.
+fn smoke_command(recipe: &Recipe, m: &Manifest) -> Result<Vec<Word>> {
+    let version: Version = m
+        .version
+        .parse()
+        .map_err(|e| Error::new(Exit::Store, format!("the manifest of `{}` has a bad version", m.name)).caused_by(e))?;
+    let bare = m.sources.first().filter(|s| s.pinned_by == "command-line");
+    let values = Values {
+        recipe,
+        version: &version,
+        release: fields::release(recipe, &version, bare.and_then(|s| s.commit.as_deref())),
+        variant: &m.variant,
+        toolchain: &m.toolchain.name,
+        commit: None,
+        prefix: std::path::Path::new(&m.prefix),
+    };
+    Ok(values.fill_all(&recipe.smoke_command))
+}
+
 /// A directory for one smoke test outside a build, empty.
 fn scratch(ctx: &Context, name: &BuildName) -> Result<std::path::PathBuf> {
-    let work = ctx.layout.work(name, "smoketest");
+    let work = ctx.layout.work(name, SMOKE_ID);
     store::work::fresh_work(&ctx.layout, &work)?;
     Ok(work.0)
 }
@@ -194,7 +232,13 @@ pub fn verify(ctx: &Context, args: &Built, json: bool) -> Ended {
     let mut reports = Vec::new();
     for manifest in pick(ctx, &args.builds)? {
         let name = &manifest.name;
-        let report = verifying::verify(std::path::Path::new(&manifest.prefix)).map_err(one)?;
+        let report = match verifying::verify(std::path::Path::new(&manifest.prefix)) {
+            Ok(report) => report,
+            Err(error) => {
+                errors.push(error);
+                continue;
+            }
+        };
         let changed: Vec<_> = report
             .changed
             .iter()
@@ -235,6 +279,22 @@ pub fn verify(ctx: &Context, args: &Built, json: bool) -> Ended {
     if errors.is_empty() { Ok(Exit::Ok) } else { Err(errors) }
 }
 
+/// Selectors that are links, with what they point to, and the rest: `rm` of a link removes the link.
+fn split_links(ctx: &Context, selectors: &[String]) -> Result<(Vec<(BuildName, BuildName)>, Vec<String>)> {
+    let (mut links, mut rest) = (Vec::new(), Vec::new());
+    for selector in selectors {
+        let link = match selector.parse::<BuildName>() {
+            Ok(name) => alias::target(&ctx.layout, &name)?.map(|target| (name, target)),
+            Err(_) => None,
+        };
+        match link {
+            Some(link) => links.push(link),
+            None => rest.push(selector.clone()),
+        }
+    }
+    Ok((links, rest))
+}
+
 /// `bm rm`.
 pub fn rm(ctx: &Context, args: &Built) -> Ended {
     let locks = exec::locks(ctx);
@@ -242,7 +302,17 @@ pub fn rm(ctx: &Context, args: &Built) -> Ended {
         .shared_gc(exec::lock_wait(ctx), &exec::say_waiting(ctx, "the store"))
         .map_err(one)?;
     let mut errors = Vec::new();
-    for manifest in pick(ctx, &args.builds)? {
+    let (links, builds) = split_links(ctx, &args.builds).map_err(one)?;
+    for (link, name) in links {
+        match store::remove(&ctx.layout, &link) {
+            Ok(_) => ctx.shell.status("Removed", format!("the link {link}; {name} stays")),
+            Err(error) => errors.push(error),
+        }
+    }
+    if builds.is_empty() {
+        return if errors.is_empty() { Ok(Exit::Ok) } else { Err(errors) };
+    }
+    for manifest in pick(ctx, &builds)? {
         let name: BuildName = manifest.name.parse().expect("sealed manifests have good names");
         let removed = locks
             .prefix(&name, exec::lock_wait(ctx), &exec::say_waiting(ctx, name.as_str()))

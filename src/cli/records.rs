@@ -22,7 +22,7 @@ use crate::ui::table;
 use crate::verified::{self, Verified};
 
 use super::args;
-use super::prefixes::{built, sealed};
+use super::prefixes::{built, names, sealed};
 use super::{Ended, one};
 
 /// The list shipped with bm.
@@ -140,7 +140,7 @@ fn overview(ctx: &Context) -> String {
 
 fn list_built(ctx: &Context, selectors: &[String], json: bool) -> Ended {
     let (manifests, links) = built(ctx).map_err(one)?;
-    let names: Vec<BuildName> = manifests.iter().filter_map(|m| m.name.parse().ok()).collect();
+    let names = names(&manifests);
     let picked = if selectors.is_empty() {
         names
     } else {
@@ -223,7 +223,7 @@ pub fn log(ctx: &Context, build: &str, step: Option<&str>, follow: bool) -> Ende
     if let Some(step) = step.filter(|s| StepName::parse(s).is_none()) {
         let known: Vec<&str> = StepName::ALL.iter().map(|s| s.as_str()).collect();
         return Err(one(Error::new(Exit::Usage, format!("unknown step `{step}`"))
-            .hint(format!("steps are {}", text::quoted(known)))));
+            .hint(format!("steps are {}", text::quoted(known, "and")))));
     }
     let live = ctx.layout.logs(&name);
     if follow {
@@ -322,8 +322,7 @@ pub fn verified(ctx: &Context, command: args::Verified) -> Ended {
         }
         args::Verified::Add { built: selectors, file } => {
             let (manifests, links) = built(ctx).map_err(one)?;
-            let names: Vec<BuildName> = manifests.iter().filter_map(|m| m.name.parse().ok()).collect();
-            let picked = select::among(&names, &links, &selectors.builds)?;
+            let picked = select::among(&names(&manifests), &links, &selectors.builds)?;
             let display = file.display().to_string();
             let mut list = match fs::read_to_string(&file) {
                 Ok(text) => Verified::parse(&text, &display).map_err(one)?,

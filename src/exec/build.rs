@@ -1,51 +1,24 @@
 //! One build through its steps. The only way a prefix comes to be.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Instant;
 
 use fs_err as fs;
-use serde::{Deserialize, Serialize};
 
-use crate::audit::collect::{self, Scope};
-use crate::audit::judge::{self, Question};
 use crate::audit::launcher::{self, JobFifo};
-use crate::audit::libraries;
-use crate::audit::prefix::Place;
 use crate::error::{Error, Exit, IoContext as _, Result};
-use crate::layout::{Layout, WorkDir};
-use crate::model::manifest::{Audit, Evidence, Library, PatchRecord, SourceRecord, StepRecord};
-use crate::model::name::BuildName;
-use crate::model::recipe::{Driver, Word};
-use crate::plan::{BuildPlan, Call, StepName};
+use crate::layout::WorkDir;
+use crate::model::manifest::{PatchRecord, SourceRecord, StepRecord};
+use crate::model::recipe::Word;
+use crate::plan::{BuildPlan, Call, StepName, fields};
 use crate::process::{self, Command, Ended, Limits};
-use crate::smoke::{self, SmokeExpect};
 use crate::source::{Log, patch};
-use crate::store::work::fresh_work;
+use crate::store::work::{fresh_work, reuse_work};
 use crate::store::{disk, files, prefix};
 use crate::text;
 
-use super::{Runner, failure, fetch, seal};
-
-/// Marks a work tree as belonging to an attempt that got at least as far as `configure`.
-const STATE: &str = "state.json";
-
-/// What a later `--from STEP` has to know of a kept tree.
-#[derive(Debug, Serialize, Deserialize)]
-struct Kept {
-    /// Identity of the build the tree is of.
-    identity: String,
-    /// Last step that was begun.
-    step: String,
-    /// Source as obtained.
-    source: SourceRecord,
-    /// Patches as applied.
-    patches: Vec<PatchRecord>,
-    /// Steps that are done.
-    times: Vec<StepRecord>,
-    /// Environment of the steps, for `bm shell`.
-    env: BTreeMap<String, String>,
-}
+use super::{Runner, failure, fetch, kept, seal};
 
 /// One attempt at a build.
 pub(super) struct Attempt<'a> {
@@ -59,14 +32,6 @@ pub(super) struct Attempt<'a> {
     pub(super) times: Vec<StepRecord>,
 }
 
-/// What the audit leaves for the manifest.
-#[derive(Debug)]
-pub(super) struct Proved {
-    pub(super) evidence: Evidence,
-    pub(super) audit: Audit,
-    pub(super) libraries: Vec<Library>,
-}
-
 impl<'a> Attempt<'a> {
     pub(super) fn new(runner: &'a Runner<'a>, plan: &'a BuildPlan, identity: &'a str) -> Self {
         let layout = &runner.ctx.layout;
@@ -78,7 +43,7 @@ impl<'a> Attempt<'a> {
             logs: layout.logs(&plan.name),
             source: SourceRecord {
                 kind: plan.source.kind.to_string(),
-                url: plan.source.urls.first().cloned().unwrap_or_default(),
+                url: plan.source.urls.first().map(|url| text::public_url(url)).unwrap_or_default(),
                 reference: plan.source.reference.clone(),
                 commit: plan.source.commit.clone(),
                 sha256: plan.source.sha256.clone(),
@@ -97,7 +62,7 @@ impl<'a> Attempt<'a> {
             None => self.prepare(),
             Some(step) => self.resume(step),
         };
-        let outcome = outcome.and_then(|()| self.make(from));
+        let outcome = outcome.and_then(|()| self.make(from)).and_then(|()| self.finish());
         outcome.map_err(|e| self.with_tree(e))
     }
 
@@ -106,7 +71,8 @@ impl<'a> Attempt<'a> {
         let layout = &self.runner.ctx.layout;
         disk::remove_tree(&self.logs)?;
         fs::create_dir_all(&self.logs).doing(|| format!("cannot make `{}`", self.logs.display()))?;
-        self.begin(StepName::Fetch);
+        // Nothing is noted yet: while the source may still not be had, a kept tree stays as it is.
+        self.say(StepName::Fetch);
         let mut fetched = self.timed(StepName::Fetch, |a| {
             fetch::fetch(a.runner, a.plan, &a.log(StepName::Fetch))
         })?;
@@ -126,6 +92,7 @@ impl<'a> Attempt<'a> {
     fn patch(&mut self) -> Result<Vec<PatchRecord>> {
         let patches: Vec<patch::Patch> = self
             .plan
+            .run
             .patches
             .iter()
             .map(|p| patch::Patch {
@@ -147,71 +114,71 @@ impl<'a> Attempt<'a> {
         Ok(applied.into_iter().map(PatchRecord::from).collect())
     }
 
-    /// Takes up a kept tree.
+    /// Takes up a kept tree. What the steps from there on said and proved before is void.
     fn resume(&mut self, step: StepName) -> Result<()> {
-        let none = |why: &str| {
-            Error::new(
-                Exit::Usage,
-                format!(
-                    "build `{}` has no tree to go on in at `{}`: {why}",
-                    self.plan.name,
-                    step.as_str()
-                ),
-            )
-            .detail("tree", self.work.0.display())
-            .hint(format!("begin from the start: bm build {}", self.plan.name))
-        };
-        let text = fs::read_to_string(self.work.0.join(STATE)).map_err(|_| none("nothing was kept"))?;
-        let kept: Kept = serde_json::from_str(&text).map_err(|_| none("its state cannot be read"))?;
-        if kept.identity != self.identity {
-            return Err(none("recipe, source, flags or tools have changed since"));
-        }
-        let reached = StepName::parse(&kept.step).ok_or_else(|| none("its state cannot be read"))?;
-        if reached < step {
-            return Err(none(&format!("it got only as far as `{}`", kept.step)));
+        let kept = kept::read(self, step)?;
+        for line in reuse_work(&self.work)? {
+            self.runner.ctx.shell.warning(line);
         }
         self.source = kept.source;
         self.patches = kept.patches;
-        self.times = kept
-            .times
-            .into_iter()
-            .filter(|t| StepName::parse(&t.name).is_some_and(|s| s < step))
-            .collect();
+        let earlier = |t: &StepRecord| StepName::parse(&t.name).is_some_and(|s| s < step);
+        self.times = kept.times.into_iter().filter(earlier).collect();
+        fs::create_dir_all(&self.logs).doing(|| format!("cannot make `{}`", self.logs.display()))?;
+        for later in StepName::ALL.into_iter().filter(|s| *s >= step) {
+            disk::remove_file(&self.log(later))?;
+        }
         Ok(())
     }
 
+    /// Configure, compile and install, from `from` on.
     fn make(&mut self, from: Option<StepName>) -> Result<()> {
         self.launchers()?;
         for step in [StepName::Configure, StepName::Compile, StepName::Install] {
-            if from.is_some_and(|f| step < f) {
-                continue;
+            if from.is_none_or(|f| step >= f) {
+                self.begin(step);
+                match step {
+                    StepName::Install => self.install()?,
+                    _ => self.calls(step)?,
+                }
             }
-            self.begin(step);
-            if step == StepName::Install {
-                disk::remove_tree(&self.work.stage())?;
-            }
-            let before = (step == StepName::Install).then(|| footprint(&self.plan.prefix));
-            let calls: Vec<&Call> = self.plan.calls.iter().filter(|c| c.step == step).collect();
-            for call in calls {
-                self.call(call)?;
-            }
-            if before.is_some_and(|before| before != footprint(&self.plan.prefix)) {
-                return Err(Error::new(
-                    Exit::Build,
-                    format!("build `{}` wrote to its final path during `install`", self.plan.name),
-                )
-                .detail("prefix", self.plan.prefix.display())
-                .hint("the product ignores DESTDIR; its install commands need another way to stage"));
-            }
+        }
+        Ok(())
+    }
+
+    fn calls(&mut self, step: StepName) -> Result<()> {
+        let plan = self.plan;
+        for call in plan.run.calls.iter().filter(|c| c.step == step) {
+            self.call(call)?;
+        }
+        Ok(())
+    }
+
+    fn install(&mut self) -> Result<()> {
+        disk::remove_tree(&self.work.stage())?;
+        let before = footprint(&self.plan.prefix);
+        self.calls(StepName::Install)?;
+        if before != footprint(&self.plan.prefix) {
+            return Err(Error::new(
+                Exit::Build,
+                format!("build `{}` wrote to its final path during `install`", self.plan.name),
+            )
+            .detail("prefix", self.plan.prefix.display())
+            .hint("the product ignores DESTDIR; its install commands need another way to stage"));
         }
         let staged = self.staged();
-        if !staged.is_dir() {
-            return Err(
-                Error::new(Exit::Build, format!("build `{}` installed nothing", self.plan.name))
-                    .detail("expected", staged.display())
-                    .detail("log", self.log(StepName::Install).display()),
-            );
+        if staged.is_dir() {
+            return Ok(());
         }
+        Err(
+            Error::new(Exit::Build, format!("build `{}` installed nothing", self.plan.name))
+                .detail("expected", staged.display())
+                .detail("log", self.log(StepName::Install).display()),
+        )
+    }
+
+    /// Audit, move into place, smoke test, seal.
+    fn finish(&mut self) -> Result<()> {
         self.begin(StepName::Audit);
         let proved = self.timed(StepName::Audit, Self::audit)?;
         let summary = self.timed(StepName::Place, |a| {
@@ -233,10 +200,18 @@ impl<'a> Attempt<'a> {
         for line in placed.commit(manifest)?.lines() {
             self.runner.ctx.shell.note(line);
         }
-        if !self.runner.options.keep {
-            disk::remove_tree(&self.work.0)?;
+        self.clear();
+        Ok(())
+    }
+
+    /// Removes what a sealed build needs no more. The build is good whatever becomes of that.
+    fn clear(&self) {
+        let work = (!self.runner.options.keep).then_some(&self.work.0);
+        for tree in work.into_iter().chain([&self.logs]) {
+            if let Err(error) = disk::remove_tree(tree) {
+                self.runner.ctx.shell.warning(format!("{}: {}", error.headline(), error.causes().join(": ")));
+            }
         }
-        disk::remove_tree(&self.logs)
     }
 
     /// The staged prefix: DESTDIR followed by the final path.
@@ -280,16 +255,27 @@ impl<'a> Attempt<'a> {
         path.extend(self.runner.path.iter().cloned());
         let epoch = i64::try_from(self.source.time).ok();
         let mut env = process::base(&path, &self.work.home(), &self.work.tmp(), epoch)?;
-        env.extend(self.plan.env.iter().map(|(k, v)| (k.clone(), v.text.clone())));
+        let place = |word: &Word| fields::filled(word, |field| self.place(field));
+        env.extend(self.plan.run.env.iter().map(|(name, word)| (name.clone(), place(word))));
         Ok(env)
+    }
+
+    /// What [`fields::AT_RUN`] stand for in this work tree.
+    fn place(&self, field: &str) -> Option<String> {
+        let path = match field {
+            "stage" => self.work.stage(),
+            "source" => self.work.src(),
+            "build" => self.work.build(),
+            "jobs" => return Some(self.runner.options.jobs.to_string()),
+            _ => return None,
+        };
+        Some(path.display().to_string())
     }
 
     /// One command as a child process, under a token of the job budget.
     fn call(&mut self, call: &Call) -> Result<()> {
-        let stage = self.work.stage().display().to_string();
-        let argv: Vec<String> = call.argv.iter().map(|a| a.text.replace("{stage}", &stage)).collect();
         let command = Command {
-            argv,
+            argv: call.argv.iter().map(|arg| arg.placed(|field| self.place(field))).collect(),
             env: self.environment()?,
             dir: self.work.build(),
             log: self.log(call.step),
@@ -328,78 +314,16 @@ impl<'a> Attempt<'a> {
         Err(error.detail("by hand", redo))
     }
 
-    fn audit(&mut self) -> Result<Proved> {
-        let (plan, work) = (self.plan, &self.work);
-        let staged = self.staged();
-        let proof = collect::collect(&Scope {
-            stage: &staged,
-            source: &work.src(),
-            build: &work.build(),
-            record: &work.record(),
-        })?;
-        let toolchain = plan
-            .facts
-            .toolchain
-            .as_ref()
-            .expect("a build with an identity has a toolchain");
-        let question = Question {
-            claims: &plan.claims,
-            expect: &plan.expect,
-            family: plan.family(),
-            native: &toolchain.native,
-            compiler: toolchain.record.tools.get("cc").map_or("", |t| t.version.as_str()),
-            place: Place {
-                prefix: &plan.prefix,
-                work: &work.0,
-            },
-        };
-        let mut audit = judge::judge(&proof, &question)?;
-        let (found, missing) = libraries::libraries(&staged, &plan.prefix)?;
-        audit.findings.extend(missing);
-        if !audit.findings.is_empty() {
-            return Err(refused(plan, &audit));
-        }
-        Ok(Proved {
-            evidence: proof.evidence(),
-            audit,
-            libraries: found,
-        })
-    }
-
-    fn smoke(&mut self) -> Result<crate::model::manifest::Smoke> {
-        let runner = self.runner;
-        let Some(_token) = runner.pool.acquire(&runner.ctx.cancel)? else {
-            return Err(interrupted(self.plan));
-        };
-        let plan = self.plan;
-        let expect = smoke_expect(&plan.version.to_string(), &plan.driver, &plan.smoke_command);
-        smoke::run(
-            &plan.prefix,
-            plan.smoke,
-            &expect,
-            &self.work.0,
-            &self.log(StepName::Smoke),
-            &runner.ctx.cancel,
-        )
-    }
-
     /// Notes in the work tree how far the attempt has got.
     fn begin(&self, step: StepName) {
-        self.runner.ctx.shell.status(verb(step), self.plan.name.as_str());
-        if !self.work.0.is_dir() {
-            return;
+        self.say(step);
+        if self.work.0.is_dir() {
+            kept::note(self, step);
         }
-        let kept = Kept {
-            identity: self.identity.to_owned(),
-            step: step.as_str().to_owned(),
-            source: self.source.clone(),
-            patches: self.patches.clone(),
-            times: self.times.clone(),
-            env: self.environment().unwrap_or_default(),
-        };
-        let text = serde_json::to_string(&kept).expect("plain data becomes JSON");
-        // Only `--from` needs it; without it that is refused, which is no harm.
-        let _ = fs::write(self.work.0.join(STATE), text);
+    }
+
+    fn say(&self, step: StepName) {
+        self.runner.ctx.shell.status(verb(step), self.plan.name.as_str());
     }
 
     fn timed<T>(&mut self, step: StepName, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
@@ -434,95 +358,8 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// What the smoke test of a prefix must find.
-pub fn smoke_expect(version: &str, driver: &Driver, command: &[Word]) -> SmokeExpect {
-    SmokeExpect {
-        extensions: driver.extensions.clone(),
-        command: command.iter().map(|w| w.text.clone()).collect(),
-        ..SmokeExpect::version(version)
-    }
-}
-
-/// The kept work tree of a failed build.
-#[derive(Debug)]
-pub struct KeptTree {
-    /// The whole work directory.
-    pub work: PathBuf,
-    /// The build directory in it.
-    pub build: PathBuf,
-    /// Environment of its steps.
-    pub env: BTreeMap<String, String>,
-}
-
-/// Work trees that failed builds left, newest first, with the time of their last step.
-fn kept_trees(layout: &Layout) -> Vec<(SystemTime, PathBuf)> {
-    let entries = fs::read_dir(layout.work_root()).into_iter().flatten().flatten();
-    let mut trees: Vec<(SystemTime, PathBuf)> = entries
-        .filter_map(|entry| {
-            let work = entry.path();
-            Some((fs::metadata(work.join(STATE)).ok()?.modified().ok()?, work))
-        })
-        .collect();
-    trees.sort_by(|a, b| b.cmp(a));
-    trees
-}
-
-/// Work trees that sweeping leaves alone: the newest `count` that are not older than `age`.
-pub(super) fn wanted_trees(layout: &Layout, count: usize, age: Duration) -> BTreeSet<PathBuf> {
-    let young = |time: &SystemTime| time.elapsed().is_ok_and(|old| old < age);
-    kept_trees(layout)
-        .into_iter()
-        .filter(|(time, _)| young(time))
-        .take(count)
-        .map(|(_, work)| work)
-        .collect()
-}
-
-/// Finds the newest kept tree of a build.
-pub fn kept_tree(layout: &Layout, name: &BuildName) -> Option<KeptTree> {
-    let start = format!("{name}-");
-    let of_name = |work: &Path| {
-        let id = work
-            .file_name()
-            .and_then(|n| n.to_str())
-            .and_then(|n| n.strip_prefix(&start));
-        id.is_some_and(|id| id.len() == 8 && id.chars().all(|c| c.is_ascii_hexdigit()))
-    };
-    kept_trees(layout)
-        .into_iter()
-        .map(|(_, work)| work)
-        .filter(|work| of_name(work))
-        .find_map(|work| {
-            let kept: Kept = serde_json::from_str(&fs::read_to_string(work.join(STATE)).ok()?).ok()?;
-            Some(KeptTree {
-                build: WorkDir(work.clone()).build(),
-                work,
-                env: kept.env,
-            })
-        })
-}
-
-fn interrupted(plan: &BuildPlan) -> Error {
+pub(super) fn interrupted(plan: &BuildPlan) -> Error {
     Error::new(Exit::Interrupted, format!("build `{}` was interrupted", plan.name))
-}
-
-/// The error of a build that does not prove what its name says.
-fn refused(plan: &BuildPlan, audit: &Audit) -> Error {
-    let n = text::count(audit.findings.len(), "finding");
-    let error = Error::new(
-        Exit::Proof,
-        format!("build `{}` is not what its name says: {n} in step `audit`", plan.name),
-    );
-    let error = audit.findings.iter().fold(error, |e, f| {
-        e.detail(
-            f.subject.as_str(),
-            format!("asked {}, found {}  ({})", f.asked, f.found, f.evidence),
-        )
-    });
-    error.hint(format!(
-        "`bm show --explain {}` says where each flag comes from; nothing was installed",
-        plan.name
-    ))
 }
 
 /// What stands at the final path, closely enough to see that an install step wrote there.

@@ -51,7 +51,11 @@ pub fn decide(plan: &BuildPlan, found: &Found, rebuild: Option<Rebuild>) -> Deci
         .into_iter()
         .filter(|d| !(d.now == "nothing" && plan.identity.is_none()))
         .collect();
-    let host_only = known.iter().all(Difference::of_host);
+    // What a recipe adds for one compiler follows from the host only while the compiler moves too.
+    let tools_moved = known.iter().any(|d| d.of_host() && !d.of_compiler_words());
+    let host_only = known
+        .iter()
+        .all(|d| d.of_host() && (tools_moved || !d.of_compiler_words()));
     match (host_only, rebuild) {
         (true, None) => Decision::HostMoved(known),
         (true, Some(_)) if plan.identity.is_none() => Decision::HostMoved(known),

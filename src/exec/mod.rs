@@ -8,6 +8,8 @@ pub mod decide;
 pub mod failure;
 pub mod fetch;
 pub mod jobs;
+pub mod kept;
+pub mod prove;
 pub mod resolve;
 pub mod seal;
 
@@ -19,14 +21,14 @@ use std::time::{Duration, Instant};
 
 use crate::cli::args::Rebuild;
 use crate::context::Context;
-use crate::error::{Error, Exit, Result};
+use crate::error::{Error, Exit, IoContext as _, Result};
 use crate::model::name::BuildName;
 use crate::plan::{BuildPlan, StepName};
 use crate::probe::Prober;
 use crate::source::Net;
 use crate::store::lock::{Guard, Holder, LockWait, Locking, Locks};
 use crate::store::manifest::ManifestState;
-use crate::store::{self, alias, recover};
+use crate::store::{self, alias, disk, recover};
 use crate::text;
 
 use decide::{Decision, Found};
@@ -70,6 +72,8 @@ pub enum Done {
     Fresh,
     /// Was there already; the host's tools have moved since.
     Kept(String),
+    /// Not begun: another build failed under `--fail-fast`, or the user asked to stop.
+    Skipped,
 }
 
 /// How a run ended, build by build, in the order asked.
@@ -102,15 +106,10 @@ impl<'a> Runner<'a> {
     pub fn new(ctx: &'a Context, net: Net, prober: Prober, path: Vec<PathBuf>, options: Options) -> Result<Self> {
         ctx.make_root()?;
         store::prepare(&ctx.layout)?;
-        let fifo = ctx
-            .layout
-            .state()
-            .join("jobs")
-            .join(format!("{}.fifo", std::process::id()));
-        let dir = fifo.parent().expect("joined above");
-        crate::error::IoContext::doing(fs_err::create_dir_all(dir), || {
-            format!("cannot make `{}`", dir.display())
-        })?;
+        let jobs = ctx.layout.jobs();
+        fs_err::create_dir_all(&jobs).doing(|| format!("cannot make `{}`", jobs.display()))?;
+        remove_budgets_of_the_dead(&jobs)?;
+        let fifo = jobs.join(format!("{}.fifo", std::process::id()));
         let bm_exe = std::env::current_exe().map_err(|e| Error::io("cannot find bm's own program", &e))?;
         Ok(Runner {
             ctx,
@@ -136,7 +135,7 @@ impl<'a> Runner<'a> {
             self.ctx.shell.status("Repaired", line);
         }
         let policy = store::sweep::SweepPolicy::default();
-        let wanted = build::wanted_trees(&self.ctx.layout, policy.failed_trees, policy.failed_age);
+        let wanted = kept::wanted_trees(&self.ctx.layout, policy.failed_trees, policy.failed_age);
         let policy = store::sweep::SweepPolicy { wanted, ..policy };
         for line in store::sweep::sweep(&self.ctx.layout, &self.locks, &policy)? {
             self.ctx.shell.status("Swept", line);
@@ -154,17 +153,14 @@ impl<'a> Runner<'a> {
                             .pop_front();
                         let Some(i) = next else { return };
                         let result = if stop.load(Ordering::SeqCst) {
-                            Err(skipped(&plans[i]))
+                            Ok(Done::Skipped)
                         } else {
                             self.one(&plans[i])
                         };
-                        if let Err(error) = &result {
-                            if self.options.fail_fast {
-                                stop.store(true, Ordering::SeqCst);
-                            }
-                            if error.exit() == Exit::Interrupted {
-                                stop.store(true, Ordering::SeqCst);
-                            }
+                        if let Err(error) = &result
+                            && (self.options.fail_fast || error.exit() == Exit::Interrupted)
+                        {
+                            stop.store(true, Ordering::SeqCst);
                         }
                         self.tell(&plans[i], &result);
                         results.lock().expect("no thread panics while it holds the results")[i] = Some(result);
@@ -185,7 +181,7 @@ impl<'a> Runner<'a> {
     /// One build, under its lock.
     fn one(&self, plan: &BuildPlan) -> Result<Done> {
         if self.ctx.cancel.requested().is_some() {
-            return Err(skipped(plan));
+            return Ok(Done::Skipped);
         }
         let _lock: Guard = self.locks.prefix(
             &plan.name,
@@ -203,6 +199,9 @@ impl<'a> Runner<'a> {
             Decision::Changed(differences) => return Err(changed(plan, &differences)),
             Decision::Foreign(why) => return Err(foreign(plan, &why)),
             Decision::Build(_) => {
+                if let Some(obstacle) = plan.obstacles.first() {
+                    return Err(obstacle.clone());
+                }
                 let identity = plan.identity.as_deref().ok_or_else(|| unresolved(plan))?;
                 build::Attempt::new(self, plan, identity).run(self.options.from)?;
                 Done::Built(start.elapsed().as_secs_f64())
@@ -219,12 +218,24 @@ impl<'a> Runner<'a> {
         match result {
             Ok(Done::Built(seconds)) => shell.status("Built", format!("{} in {}", plan.name, text::duration(*seconds))),
             Ok(Done::Fresh) => shell.status("Fresh", plan.name.as_str()),
+            Ok(Done::Skipped) => shell.status("Skipped", plan.name.as_str()),
             Ok(Done::Kept(reason)) => {
                 shell.status("Kept", format!("{}: {reason}; `--rebuild=stale` renews it", plan.name))
             }
             Err(error) => shell.error(error),
         }
     }
+}
+
+/// Job budgets that killed bm processes left behind.
+fn remove_budgets_of_the_dead(jobs: &Path) -> Result<()> {
+    for name in disk::names_in(jobs)? {
+        let pid = name.to_str().and_then(|n| n.strip_suffix(".fifo")).and_then(|n| n.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+            disk::remove_file(&jobs.join(name))?;
+        }
+    }
+    Ok(())
 }
 
 /// What stands at a prefix's path.
@@ -237,10 +248,6 @@ pub fn found(prefix: &Path) -> Found {
         ManifestState::Absent => Found::Foreign("it has no manifest of bm's".to_owned()),
         ManifestState::Torn(why) => Found::Foreign(why),
     }
-}
-
-fn skipped(plan: &BuildPlan) -> Error {
-    Error::new(Exit::Interrupted, format!("build `{}` was not begun", plan.name))
 }
 
 fn unresolved(plan: &BuildPlan) -> Error {

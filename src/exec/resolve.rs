@@ -1,6 +1,9 @@
 //! From requests to resolved builds: pins of the recipe, of the lockfile, of the network. What was
 //! resolved once is locked.
 
+mod distro;
+
+use std::cell::RefCell;
 use std::path::Path;
 
 use crate::context::Context;
@@ -11,9 +14,8 @@ use crate::model::name::BuildName;
 use crate::model::recipe::{Origin, PinnedVersion, Recipe, SourceKind};
 use crate::model::version::Version;
 use crate::plan::{Resolved, SourcePlan, for_version};
-use crate::source::distro::Distro;
 use crate::source::git::{self, GitPlaces, Want};
-use crate::source::lockfile::{self, AliasLock, GitLock, Lockfile, TarballLock};
+use crate::source::lockfile::{self, GitLock, Lockfile, TarballLock};
 use crate::source::{Log, Net, local, tarball};
 
 /// Whether unresolved pins may be asked for.
@@ -30,7 +32,8 @@ pub enum Reach {
 pub struct Resolver<'a> {
     ctx: &'a Context,
     net: &'a Net,
-    lock: Lockfile,
+    /// As it is on disk: what this run locks is seen by its later requests.
+    lock: RefCell<Lockfile>,
     reach: Reach,
     log: Log,
 }
@@ -44,7 +47,7 @@ impl<'a> Resolver<'a> {
         Ok(Resolver {
             ctx,
             net,
-            lock: Lockfile::load(&ctx.layout.lockfile())?,
+            lock: RefCell::new(Lockfile::load(&ctx.layout.lockfile())?),
             reach,
             log: Log::none(),
         })
@@ -66,7 +69,7 @@ impl<'a> Resolver<'a> {
 
     fn release(&self, recipe: &Recipe, name: BuildName, request: Request, version: Version) -> Result<Resolved> {
         let pin = recipe.versions.iter().find(|p| p.version == version);
-        let locked = self.lock.find_tarball(recipe.product.as_str(), &version.to_string());
+        let locked = self.lock.borrow().find_tarball(recipe.product.as_str(), &version.to_string()).cloned();
         let kind = request.from.or(self.ctx.default_from()?).unwrap_or_else(|| {
             let has_sum = pin.is_some_and(|p| p.sha256.is_some()) || locked.is_some();
             if has_sum || recipe.sources.git.is_none() {
@@ -76,7 +79,7 @@ impl<'a> Resolver<'a> {
             }
         });
         let source = match kind {
-            SourceKind::Tarball => self.tarball(recipe, &version, pin, locked)?,
+            SourceKind::Tarball => self.tarball(recipe, &version, pin, locked.as_ref())?,
             SourceKind::Git => self.tag(recipe, &version, pin)?,
             SourceKind::Local => {
                 return Err(
@@ -178,8 +181,9 @@ impl<'a> Resolver<'a> {
             return Ok(plan);
         }
         plan.pinned_by = "lockfile".to_owned();
-        if let Some(locked) = self.lock.find_git(recipe.product.as_str(), &version.to_string()) {
-            plan.commit = Some(locked.commit.clone());
+        let locked = self.lock.borrow().find_git(recipe.product.as_str(), &version.to_string()).cloned();
+        if let Some(locked) = locked {
+            plan.commit = Some(locked.commit);
         } else if self.reach == Reach::Network {
             let want = Want {
                 tag: Some(plan.reference.clone()),
@@ -206,106 +210,6 @@ impl<'a> Resolver<'a> {
             plan.commit = Some(found.commit);
         }
         Ok(plan)
-    }
-
-    /// The newest release whose pristine archive the distribution really has, locked per platform.
-    fn distro(&self, recipe: &Recipe, request: Request) -> Result<Resolved> {
-        let spec = recipe
-            .sources
-            .distro
-            .as_ref()
-            .expect("the name was read by this recipe's alias");
-        let distro = Distro::open(&self.ctx.layout.apt(), self.net, &self.log)?;
-        let platform = distro.platform();
-        let version = match self.lock.find_alias(&spec.alias, &platform) {
-            Some(locked) => locked.version.parse().map_err(|e| {
-                Error::new(
-                    Exit::Store,
-                    format!("the lockfile gives `{}` a bad version", spec.alias),
-                )
-                .caused_by(e)
-            })?,
-            None => self.newest(recipe, &spec.alias, &distro)?,
-        };
-        let release = matrix::release_name(recipe, &version);
-        let toolchain = &self.ctx.library.toolchains[&request.toolchain];
-        let name = matrix::build_name(recipe, &release, request.variant.name.as_str(), toolchain)?;
-        // The archive's checksum is in the lockfile now, or in the recipe.
-        let fresh = Resolver {
-            lock: Lockfile::load(&self.ctx.layout.lockfile())?,
-            log: Log::none(),
-            ..*self
-        };
-        let request = Request {
-            from: Some(SourceKind::Tarball),
-            revision: Revision::Release(version.clone()),
-            ..request
-        };
-        fresh.release(recipe, name, request, version)
-    }
-
-    fn newest(&self, recipe: &Recipe, alias: &str, distro: &Distro<'_>) -> Result<Version> {
-        let spec = recipe.sources.distro.as_ref().expect("the caller has it");
-        let tarball = recipe.sources.tarball.as_ref();
-        self.ctx
-            .shell
-            .status("Resolving", format!("{alias} on {}", distro.platform()));
-        let package = |version: &Version| Some(for_version(&spec.package, recipe, version));
-        let newest = distro.newest(&package, &self.ctx.layout.downloads())?;
-        for version in &newest.passed_over {
-            self.ctx.shell.warning(format!(
-                "{alias}: the index of {} lists {version}, but its mirror does not have it; passed over",
-                distro.platform()
-            ));
-        }
-        let version = newest.candidate.version.clone();
-        let pinned = recipe
-            .versions
-            .iter()
-            .find(|p| p.version == version)
-            .and_then(|p| p.sha256.as_ref());
-        if let Some(pin) = pinned.filter(|pin| **pin != newest.candidate.sha256) {
-            return Err(Error::new(
-                Exit::Source,
-                format!(
-                    "the distribution's archive of {} {version} is not the pinned one",
-                    recipe.product
-                ),
-            )
-            .detail("expected", pin)
-            .detail("got", &newest.candidate.sha256)
-            .detail("from", newest.candidate.recorded()));
-        }
-        let file = tarball
-            .and_then(|t| t.urls.first())
-            .map(|t| for_version(t, recipe, &version));
-        let entry = TarballLock {
-            product: recipe.product.to_string(),
-            version: version.to_string(),
-            sha256: newest.candidate.sha256.clone(),
-            file: file.map_or_else(
-                || newest.candidate.file.clone(),
-                |f| crate::source::mirror::file_name(&f).to_owned(),
-            ),
-            from: newest.candidate.recorded(),
-            locked_at: now(),
-        };
-        let alias = AliasLock {
-            name: alias.to_owned(),
-            product: recipe.product.to_string(),
-            version: version.to_string(),
-            sha256: newest.candidate.sha256.clone(),
-            platform: distro.platform(),
-            passed_over: newest.passed_over.clone(),
-            locked_at: now(),
-        };
-        self.update(|lock| {
-            if pinned.is_none() {
-                lock.add_tarball(entry);
-            }
-            lock.add_alias(alias);
-        })?;
-        Ok(version)
     }
 
     fn git(
@@ -419,10 +323,11 @@ impl<'a> Resolver<'a> {
 
     fn update(&self, change: impl FnOnce(&mut Lockfile)) -> Result<()> {
         self.ctx.make_root()?;
-        lockfile::update(&self.ctx.layout.lockfile(), |lock| {
+        *self.lock.borrow_mut() = lockfile::update(&self.ctx.layout.lockfile(), &self.ctx.cancel, |lock| {
             change(lock);
-            Ok(())
-        })
+            Ok(lock.clone())
+        })?;
+        Ok(())
     }
 }
 

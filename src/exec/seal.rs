@@ -15,7 +15,8 @@ use crate::plan::{StepName, show};
 use crate::probe::host;
 use crate::store::files::ListSummary;
 
-use super::build::{Attempt, Proved};
+use super::build::Attempt;
+use super::prove::Proved;
 use super::resolve::now;
 
 /// Programs besides the toolchain whose version is worth knowing later.
@@ -60,9 +61,9 @@ pub(super) fn manifest(attempt: &Attempt<'_>, proved: Proved, smoke: Smoke, file
         patches: attempt.patches.clone(),
         steps: show::steps(plan),
         flags: BTreeMap::from([
-            ("cflags".to_owned(), texts(&plan.flags.cflags)),
-            ("cxxflags".to_owned(), texts(&plan.flags.cxxflags)),
-            ("ldflags".to_owned(), texts(&plan.flags.ldflags)),
+            ("cflags".to_owned(), texts(&plan.run.flags.cflags)),
+            ("cxxflags".to_owned(), texts(&plan.run.flags.cxxflags)),
+            ("ldflags".to_owned(), texts(&plan.run.flags.ldflags)),
         ]),
         dependencies: BTreeMap::new(),
         tools,
@@ -83,7 +84,7 @@ pub(super) fn manifest(attempt: &Attempt<'_>, proved: Proved, smoke: Smoke, file
     }
 }
 
-/// Lays logs (compressed) and the recipe, toolchain and patches as used into `<prefix>/.bm/`.
+/// Lays logs (compressed), the recipe and patches as used, and the plan into `<prefix>/.bm/`.
 pub(super) fn attach(attempt: &Attempt<'_>, prefix: &Path) -> Result<()> {
     let doing = || "cannot keep logs and recipe in the prefix".to_owned();
     let logs = prefix.join(".bm/logs");
@@ -104,7 +105,7 @@ pub(super) fn attach(attempt: &Attempt<'_>, prefix: &Path) -> Result<()> {
         plan.recipe_text.as_bytes(),
     )
     .doing(doing)?;
-    for patch in &plan.patches {
+    for patch in &plan.run.patches {
         let text = attempt.runner.ctx.library.patch(&patch.file).unwrap_or_default();
         let name = patch.file.replace('/', "-");
         fs::write(recipe.join("patches").join(name), text).doing(doing)?;

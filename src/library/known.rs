@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::model::name::VariantName;
 use crate::model::recipe::{Origin, Recipe};
 use crate::schema::set::Unknown;
-use crate::schema::{did_you_mean, version_field};
+use crate::text::did_you_mean;
 
 use super::Library;
 
@@ -30,7 +30,7 @@ pub(super) fn releases(recipe: &Recipe) -> BTreeMap<String, &Origin> {
         let name = recipe
             .names
             .release
-            .format(|field| version_field(field, &pinned.version, recipe.series_parts))
+            .format(|field| pinned.version.name_field(field, recipe.series_parts))
             .ok();
         name.map(|name| (name, &pinned.origin))
     });
@@ -41,7 +41,7 @@ impl<'a> Known<'a> {
     pub(super) fn new(library: &'a Library) -> Self {
         let products = library.recipes.values().map(|recipe| {
             let series = recipe.versions.iter().filter_map(|pinned| {
-                let field = |field: &str| version_field(field, &pinned.version, recipe.series_parts);
+                let field = |field: &str| pinned.version.name_field(field, recipe.series_parts);
                 recipe.names.series.format(field).ok()
             });
             let alias = recipe.sources.distro.iter().map(|distro| distro.alias.clone());

@@ -25,6 +25,8 @@ pub enum Origin {
     Bm(&'static str),
     /// Given on bm's command line, with the option's name.
     CommandLine(&'static str),
+    /// A variable of bm's own environment that the config lets through.
+    Environment,
 }
 
 impl fmt::Display for Origin {
@@ -33,6 +35,7 @@ impl fmt::Display for Origin {
             Origin::File { file, line } => write!(f, "{file}:{line}"),
             Origin::Bm(why) => write!(f, "bm: {why}"),
             Origin::CommandLine(option) => write!(f, "command line: {option}"),
+            Origin::Environment => f.write_str("environment, by `env.pass` of the config"),
         }
     }
 }
@@ -136,13 +139,28 @@ impl When {
     }
 }
 
+/// Why something holds, in the recipe's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reason {
+    /// The words.
+    pub text: String,
+    /// Where they are written.
+    pub origin: Origin,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}  [{}]", self.text, self.origin)
+    }
+}
+
 /// Something that holds only under a condition.
 #[derive(Debug, Clone)]
 pub struct Conditional<T> {
     /// The condition; the default holds always.
     pub when: When,
-    /// Why, in the recipe's words; shown by `show --explain`.
-    pub reason: Option<String>,
+    /// Why; shown by `plan` and `show --explain`.
+    pub reason: Option<Reason>,
     /// What holds then.
     pub value: T,
 }
@@ -338,6 +356,8 @@ pub struct CompilerLimit {
     pub family: Family,
     /// Compilers that work.
     pub works: VersionReq,
+    /// Where it is written.
+    pub origin: Origin,
 }
 
 /// What the audit must find in the prefix besides the claims.

@@ -82,6 +82,23 @@ impl Version {
         join(self.numbers.iter().take(parts), ".")
     }
 
+    /// Value of a template's field that speaks of a version; `None` for any other field.
+    pub fn field(&self, field: &str, series_parts: usize) -> Option<String> {
+        Some(match field {
+            "version" => self.text.clone(),
+            "version.compact" => self.compact(),
+            "version.series" => self.series(series_parts),
+            "version.tag" => self.tag(),
+            _ => return None,
+        })
+    }
+
+    /// Likewise in the templates of names, where a series has no dots: drivers split names at them.
+    pub fn name_field(&self, field: &str, series_parts: usize) -> Option<String> {
+        let value = self.field(field, series_parts)?;
+        Some(if field == "version.series" { value.replace('.', "") } else { value })
+    }
+
     /// The spelling in tags of Postgres: dots as underscores, pre-releases in capitals after one
     /// (`16_0`, `16_BETA1`).
     pub fn tag(&self) -> String {

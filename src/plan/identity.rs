@@ -7,22 +7,29 @@
 //! | compiler, its parts, assembler, linker, archiver, make: version line and content | their paths |
 //! | what `-march=native` means here, where it is asked for | the CPU otherwise |
 //! | environment the recipe sets, profile, dependencies' identities | times, logs, bm's own version |
+//!
+//! What a recipe adds under a condition on the compiler follows from the host and stands apart: see
+//! [`FOR_COMPILER`].
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
+use serde_json::{Value, json};
 
+use crate::digest::{canonical, sha256};
 use crate::model::manifest::Tool;
 
-use super::BuildPlan;
+use super::{BuildPlan, Commands};
 
 /// Version of the canonical form.
 const FORMAT: u32 = 1;
 
 /// Keys of the inputs that speak of the host's tools: a difference only there is no change of the
 /// recipe, and the prefix is kept until the user asks for `--rebuild=stale`.
-pub const HOST_KEYS: [&str; 3] = ["toolchain", "native", "make"];
+pub const HOST_KEYS: [&str; 4] = ["toolchain", "native", "make", FOR_COMPILER];
+
+/// Key of the commands as they are with what the recipe adds for this very compiler; `commands`, `env`
+/// and `patches` are without it then.
+pub const FOR_COMPILER: &str = "for-compiler";
 
 /// Computes inputs, identity and what is unresolved.
 pub fn fill(plan: &mut BuildPlan) {
@@ -45,27 +52,12 @@ pub fn fill(plan: &mut BuildPlan) {
         unresolved.push("program `make` is not there".to_owned());
     }
     plan.inputs = inputs(plan);
-    plan.identity = unresolved.is_empty().then(|| hash(&plan.inputs));
+    plan.identity = unresolved.is_empty().then(|| sha256(canonical(&plan.inputs)));
     plan.unresolved = unresolved;
 }
 
 fn inputs(plan: &BuildPlan) -> Value {
-    let commands: Vec<Value> = plan
-        .calls
-        .iter()
-        .map(|call| {
-            json!([
-                call.step.as_str(),
-                call.argv.iter().map(|a| a.text.as_str()).collect::<Vec<_>>()
-            ])
-        })
-        .collect();
-    let env: BTreeMap<&str, &str> = plan.env.iter().map(|(k, v)| (k.as_str(), v.text.as_str())).collect();
-    let patches: Vec<Value> = plan
-        .patches
-        .iter()
-        .map(|p| json!([p.file, p.strip, p.sha256]))
-        .collect();
+    let base = commands(plan.plain.as_deref().unwrap_or(&plan.run));
     let toolchain = plan.facts.toolchain.as_ref();
     let tools: BTreeMap<&str, Value> = toolchain
         .iter()
@@ -75,7 +67,7 @@ fn inputs(plan: &BuildPlan) -> Value {
     let native = toolchain
         .filter(|_| plan.claims.march.as_deref() == Some("native"))
         .map(|t| t.native.as_str());
-    json!({
+    let mut inputs = json!({
         "format": FORMAT,
         "product": plan.product,
         "version": plan.version,
@@ -84,46 +76,39 @@ fn inputs(plan: &BuildPlan) -> Value {
             "commit": plan.source.commit,
             "sha256": plan.source.sha256,
         },
-        "patches": patches,
+        "patches": base["patches"],
         "prefix": plan.prefix.display().to_string(),
-        "commands": commands,
-        "env": env,
+        "commands": base["commands"],
+        "env": base["env"],
         "toolchain": tools,
         "native": native,
         "make": plan.facts.make.as_ref().map(content),
         "dependencies": {},
         "profile": null,
+    });
+    if plan.plain.is_some() {
+        inputs[FOR_COMPILER] = commands(&plan.run);
+    }
+    inputs
+}
+
+fn commands(run: &Commands) -> Value {
+    let calls = run.calls.iter().map(|call| {
+        let argv: Vec<&str> = call.argv.iter().map(|a| a.text.as_str()).collect();
+        json!([call.step.as_str(), argv])
+    });
+    let env: BTreeMap<&str, &str> = run.env.iter().map(|(k, v)| (k.as_str(), v.text.as_str())).collect();
+    let patches = run.patches.iter().map(|p| json!([p.file, p.strip, p.sha256]));
+    json!({
+        "commands": calls.collect::<Vec<_>>(),
+        "env": env,
+        "patches": patches.collect::<Vec<_>>(),
     })
 }
 
 /// A tool as it enters an identity: not by its path.
 fn content(tool: &Tool) -> Value {
     json!({ "version": tool.version, "sha256": tool.sha256 })
-}
-
-/// sha256, in hex, of the canonical form of a value.
-pub fn hash(value: &Value) -> String {
-    hex(&Sha256::digest(canonical(value).as_bytes()))
-}
-
-/// Lower-case hex.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
-}
-
-/// JSON with sorted keys and no white space.
-pub fn canonical(value: &Value) -> String {
-    fn sorted(value: &Value) -> Value {
-        match value {
-            Value::Object(map) => {
-                let ordered: BTreeMap<&String, Value> = map.iter().map(|(k, v)| (k, sorted(v))).collect();
-                Value::Object(ordered.into_iter().map(|(k, v)| (k.clone(), v)).collect::<Map<_, _>>())
-            }
-            Value::Array(list) => Value::Array(list.iter().map(sorted).collect()),
-            other => other.clone(),
-        }
-    }
-    sorted(value).to_string()
 }
 
 /// One difference between the inputs of a prefix and those planned now.
@@ -140,8 +125,16 @@ pub struct Difference {
 impl Difference {
     /// Whether it only says that the host's tools moved.
     pub fn of_host(&self) -> bool {
-        let key = self.path.split('.').next().unwrap_or_default();
-        HOST_KEYS.contains(&key)
+        HOST_KEYS.contains(&self.key())
+    }
+
+    /// Whether it is about what the recipe adds for one compiler.
+    pub fn of_compiler_words(&self) -> bool {
+        self.key() == FOR_COMPILER
+    }
+
+    fn key(&self) -> &str {
+        self.path.split('.').next().unwrap_or_default()
     }
 }
 
@@ -194,15 +187,6 @@ fn plain(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn canonical_form_does_not_depend_on_key_order() {
-        let a = json!({"b": [1, {"z": null, "y": "é\n"}], "a": true});
-        let b = json!({"a": true, "b": [1, {"y": "é\n", "z": null}]});
-        assert_eq!(canonical(&a), r#"{"a":true,"b":[1,{"y":"é\n","z":null}]}"#);
-        assert_eq!(hash(&a), hash(&b));
-        assert_ne!(hash(&a), hash(&json!({"a": true, "b": [{"y": "é\n", "z": null}, 1]})));
-    }
 
     #[test]
     fn differences_name_the_path_and_tell_host_from_recipe() {

@@ -4,7 +4,9 @@
 //! The same [`BuildPlan`] is shown by `show`, judged by the audit and run by `exec`, so that what is
 //! printed is what happens.
 
+mod assemble;
 pub mod build_system;
+pub mod fields;
 pub mod identity;
 pub mod show;
 
@@ -13,20 +15,21 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::matrix;
-use crate::model::build::{Request, Variant, merge_claims, merge_flags};
+use crate::error::Error;
+use crate::model::build::{Request, Variant};
 use crate::model::manifest::{Tool, ToolchainRecord};
 use crate::model::name::{BuildName, ProductName};
 use crate::model::recipe::{
-    Cell, Claims, Conditional, Driver, Expect, Family, Flags, Hint, Origin, PatchSpec, Recipe, Requirement, Smoke,
-    SourceKind, Toolchain, Word,
+    Claims, Driver, Expect, Family, Flags, Hint, Origin, Reason, Requirement, Smoke, SourceKind, Toolchain, Word,
 };
 use crate::model::version::Version;
+
+pub use assemble::{Ground, fits, for_version, plan};
 
 /// One argument of a command: its text and the words it was put together from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arg {
-    /// As the program gets it. `{stage}` stands for the DESTDIR of the build's work directory.
+    /// As the program gets it, but for the [`fields::AT_RUN`] that stand for places in the work tree.
     pub text: String,
     /// Words it consists of, each with its origin (`CFLAGS=...` has several).
     pub parts: Vec<Word>,
@@ -38,6 +41,24 @@ impl From<Word> for Arg {
             text: word.text.clone(),
             parts: vec![word],
         }
+    }
+}
+
+impl Arg {
+    /// What stands before the words: `CFLAGS=`, or nothing.
+    pub fn head(&self) -> &str {
+        self.text.strip_suffix(self.joined().as_str()).unwrap_or_default()
+    }
+
+    fn joined(&self) -> String {
+        let words: Vec<&str> = self.parts.iter().map(|w| w.text.as_str()).collect();
+        words.join(" ")
+    }
+
+    /// As the program gets it, with the places of a work tree.
+    pub fn placed(&self, place: impl Fn(&str) -> Option<String>) -> String {
+        let words: Vec<String> = self.parts.iter().map(|w| fields::filled(w, &place)).collect();
+        format!("{}{}", self.head(), words.join(" "))
     }
 }
 
@@ -167,7 +188,7 @@ pub struct Facts {
     /// The toolchain of this build, if it is usable.
     pub toolchain: Option<FoundToolchain>,
     /// Why the toolchain is not usable.
-    pub toolchain_missing: Option<crate::error::Error>,
+    pub toolchain_missing: Option<Error>,
     /// GNU make.
     pub make: Option<Tool>,
 }
@@ -185,6 +206,19 @@ pub struct Resolved {
     pub version: Version,
     /// Source.
     pub source: SourcePlan,
+}
+
+/// What is run, and what it is run on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Commands {
+    /// Merged flags.
+    pub flags: Flags,
+    /// Environment of the children beyond bm's own base.
+    pub env: BTreeMap<String, Word>,
+    /// Patches, in order.
+    pub patches: Vec<PatchPlan>,
+    /// Commands, in order.
+    pub calls: Vec<Call>,
 }
 
 /// A build, planned to the last word.
@@ -210,20 +244,14 @@ pub struct BuildPlan {
     pub prefix: PathBuf,
     /// Source.
     pub source: SourcePlan,
-    /// Patches, in order.
-    pub patches: Vec<PatchPlan>,
-    /// Merged flags.
-    pub flags: Flags,
+    /// Flags, environment, patches, commands.
+    pub run: Commands,
     /// What the name claims.
     pub claims: Claims,
     /// What the audit expects besides.
     pub expect: Expect,
     /// What the host needs.
     pub requires: Vec<Requirement>,
-    /// Environment of the children beyond bm's own base.
-    pub env: BTreeMap<String, Word>,
-    /// Commands, in order.
-    pub calls: Vec<Call>,
     /// Smoke test.
     pub smoke: Smoke,
     /// argv of a command smoke test.
@@ -232,8 +260,13 @@ pub struct BuildPlan {
     pub driver: Driver,
     /// Symptoms and remedies.
     pub hints: Vec<Hint>,
-    /// Conditional parts of the recipe that took part, with their reasons.
-    pub notes: Vec<String>,
+    /// Why conditional parts of the recipe took part.
+    pub notes: Vec<Reason>,
+    /// Why it must not be built like this: a compiler that does not work, a word that has no value.
+    pub obstacles: Vec<Error>,
+    /// The commands without what the recipe adds for this very compiler, where it adds something: a
+    /// compiler that moves is a change of the host, and so is what follows from it.
+    pub plain: Option<Box<Commands>>,
     /// Host facts the plan was made with.
     pub facts: Facts,
     /// Hash of `inputs`; `None` while something is unresolved.
@@ -251,144 +284,4 @@ impl BuildPlan {
     pub fn family(&self) -> Family {
         self.toolchain.family
     }
-}
-
-/// Plans one build.
-///
-/// `patch_sha256` gives the hash of a patch file's text; the schema has checked that all are there.
-pub fn plan(
-    resolved: Resolved,
-    recipe: &Recipe,
-    toolchain: &Toolchain,
-    facts: Facts,
-    root: &std::path::Path,
-    patch_sha256: &dyn Fn(&str) -> String,
-    passed: &BTreeMap<String, Word>,
-) -> BuildPlan {
-    let Resolved {
-        name,
-        links,
-        request,
-        version,
-        source,
-    } = resolved;
-    let cell = Cell {
-        version: &version,
-        family: toolchain.family,
-        compiler: facts.toolchain.as_ref().and_then(|t| t.version.as_ref()),
-        source: source.kind,
-    };
-    let mut notes = Vec::new();
-    let mut product_flags = Flags::default();
-    for flags in holding(&recipe.flags, &cell, &mut notes) {
-        product_flags.extend(flags);
-    }
-    let flags = merge_flags(
-        recipe,
-        toolchain,
-        &request.variant,
-        &product_flags,
-        &request.extra_cflags,
-    );
-    let configure: Vec<Word> = holding(&recipe.configure, &cell, &mut notes)
-        .into_iter()
-        .flatten()
-        .cloned()
-        .collect();
-    let mut env: BTreeMap<String, Word> = holding(&recipe.env, &cell, &mut notes)
-        .into_iter()
-        .flat_map(|e| e.iter().map(|(k, v)| (k.clone(), v.clone())))
-        .collect();
-    // Variables the user lets through win over the recipe's, and are part of the identity.
-    env.extend(passed.iter().map(|(k, v)| (k.clone(), v.clone())));
-    let patches: Vec<PatchPlan> = holding(&recipe.patches, &cell, &mut notes)
-        .into_iter()
-        .map(|PatchSpec { file, strip, origin }| PatchPlan {
-            file: file.clone(),
-            strip: *strip,
-            sha256: patch_sha256(file),
-            origin: origin.clone(),
-        })
-        .collect();
-    let compile: Vec<_> = holding(&recipe.compile, &cell, &mut notes);
-    let install: Vec<_> = holding(&recipe.install, &cell, &mut notes);
-    let prefix = root.join(name.as_str());
-    let calls = build_system::calls(
-        recipe.build_system,
-        &prefix,
-        toolchain,
-        &flags,
-        &configure,
-        &compile,
-        &install,
-    );
-    let requires = holding(&recipe.requires, &cell, &mut vec![])
-        .into_iter()
-        .cloned()
-        .collect();
-    let mut expect = Expect::default();
-    for part in holding(&recipe.expect, &cell, &mut vec![]) {
-        expect.files.extend_from_slice(&part.files);
-        expect.undefined.extend_from_slice(&part.undefined);
-        expect.exempt.extend_from_slice(&part.exempt);
-    }
-    let mut plan = BuildPlan {
-        claims: merge_claims(recipe, &request.variant),
-        series: version.series(recipe.series_parts),
-        version_num: version_num(&version, recipe.series_parts),
-        product: recipe.product.clone(),
-        toolchain: toolchain.clone(),
-        smoke: recipe.smoke,
-        smoke_command: recipe.smoke_command.clone(),
-        driver: recipe.driver.clone(),
-        hints: recipe.hints.clone(),
-        recipe_text: recipe.text.clone(),
-        variant: request.variant,
-        inputs: Value::Null,
-        identity: None,
-        unresolved: vec![],
-        name,
-        links,
-        version,
-        prefix,
-        source,
-        patches,
-        flags,
-        expect,
-        requires,
-        env,
-        calls,
-        notes,
-        facts,
-    };
-    identity::fill(&mut plan);
-    plan
-}
-
-/// The values that hold for a cell, in the recipe's order; their reasons are noted.
-fn holding<'a, T>(list: &'a [Conditional<T>], cell: &Cell<'_>, notes: &mut Vec<String>) -> Vec<&'a T> {
-    list.iter()
-        .filter(|c| c.when.holds(cell))
-        .map(|c| {
-            notes.extend(c.reason.clone());
-            &c.value
-        })
-        .collect()
-}
-
-/// A number that orders versions: `150018` for 15.18 (series of one number), `50718` for 5.7.18.
-fn version_num(version: &Version, series_parts: usize) -> u64 {
-    let at = |i: usize| u64::from(version.numbers().get(i).copied().unwrap_or(0));
-    if series_parts == 1 {
-        at(0) * 10_000 + at(1)
-    } else {
-        at(0) * 10_000 + at(1) * 100 + at(2)
-    }
-}
-
-/// Replaces the fields of a recipe's template that speak of a version.
-pub fn for_version(template: &crate::model::name::Template, recipe: &Recipe, version: &Version) -> String {
-    template
-        .format(|field| matrix::version_field(recipe, version, field))
-        .expect("schema checks the fields of templates")
 }

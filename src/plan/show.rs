@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::model::recipe::Word;
+use crate::model::recipe::{Reason, Word};
+use crate::text::public_url;
 
-use super::{BuildPlan, StepName};
+use super::{BuildPlan, Call, StepName};
 
 /// Version of the JSON of `show`.
 pub const SCHEMA: u32 = 1;
@@ -28,18 +29,30 @@ pub fn json(plan: &BuildPlan) -> Value {
         "unresolved": plan.unresolved,
         "sources": [source(plan)],
         "submodules": [],
-        "patches": plan.patches.iter().map(|p| json!({"file": p.file, "strip": p.strip, "sha256": p.sha256})).collect::<Vec<_>>(),
+        "patches": plan.run.patches.iter().map(|p| json!({"file": p.file, "strip": p.strip, "sha256": p.sha256})).collect::<Vec<_>>(),
         "steps": steps(plan),
         "flags": {
-            "cflags": texts(&plan.flags.cflags),
-            "cxxflags": texts(&plan.flags.cxxflags),
-            "ldflags": texts(&plan.flags.ldflags),
+            "cflags": texts(&plan.run.flags.cflags),
+            "cxxflags": texts(&plan.run.flags.cxxflags),
+            "ldflags": texts(&plan.run.flags.ldflags),
         },
         "claims": plan.claims,
         "dependencies": {},
         "needs_system": plan.requires.iter().map(|r| json!({"need": r.need.to_string(), "packages": r.packages})).collect::<Vec<_>>(),
-        "notes": plan.notes,
+        "notes": notes(plan),
+        "obstacles": obstacles(plan),
     })
+}
+
+/// Why conditional parts of the recipe took part.
+pub fn notes(plan: &BuildPlan) -> Value {
+    let note = |n: &Reason| json!({"reason": n.text, "origin": n.origin.to_string()});
+    plan.notes.iter().map(note).collect()
+}
+
+/// Why it must not be built like this.
+pub fn obstacles(plan: &BuildPlan) -> Value {
+    plan.obstacles.iter().map(|o| json!(o.headline())).collect()
 }
 
 fn texts(words: &[Word]) -> Vec<&str> {
@@ -50,7 +63,7 @@ fn source(plan: &BuildPlan) -> Value {
     let source = &plan.source;
     let mut value = json!({
         "kind": source.kind,
-        "url": source.urls.first(),
+        "url": source.urls.first().map(|url| public_url(url)),
         "ref": source.reference,
         "pinned_by": source.pinned_by,
     });
@@ -67,6 +80,7 @@ fn source(plan: &BuildPlan) -> Value {
 /// Commands as data. `{stage}` is the staging directory of the build's work tree.
 pub fn steps(plan: &BuildPlan) -> Value {
     let env: Value = plan
+        .run
         .env
         .iter()
         .map(|(k, v)| (k.clone(), json!(v.text)))
@@ -76,6 +90,7 @@ pub fn steps(plan: &BuildPlan) -> Value {
         .iter()
         .flat_map(|&step| {
             let calls: Vec<Value> = plan
+                .run
                 .calls
                 .iter()
                 .filter(|c| c.step == step)
@@ -89,78 +104,65 @@ pub fn steps(plan: &BuildPlan) -> Value {
 
 /// The text of `bm show --explain`: every command, and where each word came from.
 pub fn explain(plan: &BuildPlan) -> String {
-    let mut out = String::new();
-    let mut line = |text: String| {
-        out.push_str(&text);
-        out.push('\n');
-    };
-    line(format!(
+    let mut lines = vec![format!(
         "{} = {} {}, variant {}, toolchain {}",
         plan.name, plan.product, plan.version, plan.variant.name, plan.toolchain.name
-    ));
-    for link in &plan.links {
-        line(format!("  also named {link}"));
+    )];
+    lines.extend(plan.links.iter().map(|link| format!("  also named {link}")));
+    lines.push(format!("prefix    {}", plan.prefix.display()));
+    lines.push(format!("identity  {}", plan.identity.as_deref().unwrap_or("unresolved")));
+    lines.extend(plan.unresolved.iter().map(|what| format!("  unresolved: {what}")));
+    for obstacle in &plan.obstacles {
+        lines.push(format!("obstacle  {}", obstacle.headline()));
+        lines.extend(obstacle.details().iter().map(|(label, value)| format!("  {label}: {value}")));
     }
-    line(format!("prefix    {}", plan.prefix.display()));
-    line(format!(
-        "identity  {}",
-        plan.identity.as_deref().unwrap_or("unresolved")
-    ));
-    for what in &plan.unresolved {
-        line(format!("  unresolved: {what}"));
+    explain_source(plan, &mut lines);
+    lines.extend(plan.run.patches.iter().map(|patch| {
+        format!("patch     {} -p{} sha256 {}  [{}]", patch.file, patch.strip, patch.sha256, patch.origin)
+    }));
+    lines.extend(plan.notes.iter().map(|note| format!("note      {note}")));
+    lines.extend(plan.requires.iter().map(|r| format!("needs     {}  [{}]", r.need, r.origin)));
+    if !plan.run.env.is_empty() {
+        lines.push("environment of the commands, besides bm's own:".to_owned());
+        lines.extend(plan.run.env.iter().map(|(name, word)| format!("    {name}={}    {}", word.text, word.origin)));
     }
+    for call in &plan.run.calls {
+        explain_call(call, &mut lines);
+    }
+    lines.join("\n") + "\n"
+}
+
+fn explain_source(plan: &BuildPlan, lines: &mut Vec<String>) {
     let source = &plan.source;
-    line(format!(
-        "source    {} {} ({})",
-        source.kind,
-        source.reference,
-        source.urls.first().map_or("-", String::as_str)
-    ));
+    let url = source.urls.first().map_or_else(|| "-".to_owned(), |url| public_url(url));
+    lines.push(format!("source    {} {} ({url})", source.kind, source.reference));
     if let Some(pin) = source.commit.as_ref().or(source.sha256.as_ref()) {
-        let from = source
-            .origin
-            .as_ref()
-            .map_or_else(|| source.pinned_by.clone(), ToString::to_string);
-        line(format!("  pinned to {pin}  [{from}]"));
+        let by = &source.pinned_by;
+        let from = source.origin.as_ref().map_or_else(|| by.clone(), ToString::to_string);
+        lines.push(format!("  pinned to {pin}  [{from}]"));
     }
-    for patch in &plan.patches {
-        line(format!(
-            "patch     {} -p{} sha256 {}  [{}]",
-            patch.file, patch.strip, patch.sha256, patch.origin
-        ));
-    }
-    for note in &plan.notes {
-        line(format!("note      {note}"));
-    }
-    for call in &plan.calls {
-        line(format!("{}:", call.step.as_str()));
-        line(format!("  {}", shell_line(call.argv.iter().map(|a| a.text.as_str()))));
-        let width = call
-            .argv
-            .iter()
-            .flat_map(|a| &a.parts)
-            .map(|w| w.text.len())
-            .max()
-            .unwrap_or(0)
-            .min(48);
-        for arg in &call.argv {
-            if arg.parts.len() > 1 || arg.parts.first().is_some_and(|p| p.text != arg.text) {
-                let head = arg.text.split('=').next().unwrap_or_default();
-                line(format!("    {head}="));
-                for part in &arg.parts {
-                    line(format!("      {:width$}  {}", part.text, part.origin));
-                }
-            } else {
-                for part in &arg.parts {
-                    line(format!("    {:width$}    {}", part.text, part.origin));
-                }
-            }
-        }
-        if call.make {
-            line("    parallelism: from the job budget; an LTO link takes what tokens are free then (outside the identity)".into());
+}
+
+fn explain_call(call: &Call, lines: &mut Vec<String>) {
+    lines.push(format!("{}:", call.step.as_str()));
+    lines.push(format!("  {}", shell_line(call.argv.iter().map(|a| a.text.as_str()))));
+    let words = call.argv.iter().flat_map(|a| &a.parts);
+    let width = words.map(|w| w.text.len()).max().unwrap_or(0).min(48);
+    for arg in &call.argv {
+        let head = arg.head();
+        if head.is_empty() {
+            lines.extend(arg.parts.iter().map(|word| format!("    {:width$}    {}", word.text, word.origin)));
+        } else {
+            lines.push(format!("    {head}"));
+            lines.extend(arg.parts.iter().map(|word| format!("      {:width$}  {}", word.text, word.origin)));
         }
     }
-    out
+    if call.make {
+        lines.push(
+            "    parallelism: from the job budget; an LTO link takes what tokens are free then (outside the identity)"
+                .to_owned(),
+        );
+    }
 }
 
 /// A command line that a shell reads back as the same words.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 use sha2::{Digest, Sha256};
 
-use super::tools::hex;
+use crate::digest::hex;
 use crate::model::manifest::Host;
 
 /// The distribution, from `os-release`.

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,9 +14,9 @@ use std::time::Duration;
 use fs_err as fs;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::Answer;
+use crate::digest::sha256_of;
 use crate::error::{Error, Exit, IoContext, Result};
 use crate::model::manifest::Tool;
 use crate::process::capture;
@@ -270,7 +270,9 @@ impl Prober {
             ..found.clone()
         };
         self.remember(&file, "sha256", || {
-            hash_file(&file.real).doing(|| format!("cannot read program `{}`", file.real.display()))
+            fs::File::open(&file.real)
+                .and_then(|mut program| sha256_of(&mut program))
+                .doing(|| format!("cannot read program `{}`", file.real.display()))
         })
     }
 
@@ -319,28 +321,6 @@ fn replace(file: &Path, text: &[u8]) -> std::io::Result<()> {
     temporary.write_all(text)?;
     temporary.persist(file)?;
     Ok(())
-}
-
-/// sha256 of a file's content, in hex.
-fn hash_file(path: &Path) -> std::io::Result<String> {
-    let mut file = fs::File::open(path)?;
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; 1 << 18];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(hex(&hash.finalize())),
-            n => hash.update(&buffer[..n]),
-        }
-    }
-}
-
-/// Bytes in lower-case hex.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::new(), |mut out, b| {
-        let _ = write!(out, "{b:02x}");
-        out
-    })
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
+use super::Cancel;
 use super::launch::{self, Setup};
 use crate::error::{Error, Exit, IoContext, Result};
 
@@ -48,18 +49,36 @@ pub fn capture<S: AsRef<OsStr>>(
     stdin: Option<&[u8]>,
     timeout: Duration,
 ) -> Result<Captured> {
+    capture_until(argv, env, dir, stdin, timeout, None)
+}
+
+/// Like [`capture`], for a program that may take long: it is also killed when a stop is asked for.
+///
+/// # Errors
+/// As [`capture`]; [`Exit::Interrupted`] after a stop.
+pub fn capture_until<S: AsRef<OsStr>>(
+    argv: &[S],
+    env: &BTreeMap<String, String>,
+    dir: &Path,
+    stdin: Option<&[u8]>,
+    timeout: Duration,
+    cancel: Option<&Cancel>,
+) -> Result<Captured> {
     let words: Vec<&OsStr> = argv.iter().map(AsRef::as_ref).collect();
     let shown = words.iter().map(|w| w.to_string_lossy()).collect::<Vec<_>>().join(" ");
     let mut probe = Probe {
         child: start(&words, env, dir, stdin.is_some(), &shown)?,
         stdin: stdin.unwrap_or_default(),
     };
-    let outcome = probe.collect(timeout);
+    let outcome = probe.collect(timeout, cancel);
     // The group goes while the dead leader still reserves its number.
     let _ = kill_process_group(Pid::from_child(&probe.child), Signal::KILL);
     let status = probe.child.wait().doing(|| format!("cannot wait for `{shown}`"))?;
     let (stdout, stderr) = match outcome.doing(|| format!("cannot read from `{shown}`"))? {
         Collected::All { stdout, stderr } => (stdout, stderr),
+        Collected::Stopped => {
+            return Err(Error::new(Exit::Interrupted, format!("interrupted while `{shown}` ran")));
+        }
         Collected::TimedOut => {
             let limit = humantime::format_duration(timeout);
             return Err(Error::new(Exit::Host, format!("`{shown}` did not end within {limit}")));
@@ -99,6 +118,7 @@ fn start(words: &[&OsStr], env: &BTreeMap<String, String>, dir: &Path, with_stdi
 
 enum Collected {
     All { stdout: Vec<u8>, stderr: Vec<u8> },
+    Stopped,
     TimedOut,
     TooMuch,
 }
@@ -151,7 +171,7 @@ struct Probe<'a> {
 impl Probe<'_> {
     /// Feeds and reads until the program has ended. The end of the streams is no criterion: a process it left
     /// behind may hold them open for ever.
-    fn collect(&mut self, timeout: Duration) -> io::Result<Collected> {
+    fn collect(&mut self, timeout: Duration, cancel: Option<&Cancel>) -> io::Result<Collected> {
         let mut stdout = Stream::new(self.child.stdout.take())?;
         let mut stderr = Stream::new(self.child.stderr.take())?;
         if let Some(pipe) = &self.child.stdin {
@@ -174,9 +194,16 @@ impl Probe<'_> {
                     stderr: stderr.bytes,
                 });
             }
-            let left = timeout.saturating_sub(began.elapsed());
+            if cancel.is_some_and(|c| c.requested().is_some()) {
+                return Ok(Collected::Stopped);
+            }
+            let mut left = timeout.saturating_sub(began.elapsed());
             if left.is_zero() {
                 return Ok(Collected::TimedOut);
+            }
+            if cancel.is_some() {
+                // Nothing wakes this thread when another one takes the signal.
+                left = left.min(TICK);
             }
             self.wait(stdout.pipe.as_ref(), stderr.pipe.as_ref(), ending.as_ref(), left)?;
         }
@@ -250,6 +277,27 @@ mod tests {
         let env = [("A".to_owned(), "1 2".to_owned())].into();
         let got = capture(&["/usr/bin/env"], &env, Path::new("/"), None, LONG).unwrap();
         assert_eq!(got.stdout, b"A=1 2\n");
+    }
+
+    #[test]
+    fn a_stop_ends_a_program_that_would_go_on() {
+        let cancel = Cancel::default();
+        let until = |script: &str| {
+            let argv = ["sh", "-c", script];
+            capture_until(&argv, &env(), Path::new("/"), None, LONG, Some(&cancel))
+        };
+        assert!(until("exit 0").unwrap().status.success());
+        let dir = tempfile::tempdir().unwrap();
+        let begun = dir.path().join("begun");
+        rustix::fs::mknodat(rustix::fs::CWD, &begun, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR, 0).unwrap();
+        let result = std::thread::scope(|scope| {
+            let run = scope.spawn(|| until(&format!("echo $$ > '{}'; exec cat < '{0}'", begun.display())));
+            let pid = std::fs::read_to_string(&begun).unwrap();
+            cancel.request(crate::process::Urgency::Orderly);
+            (pid, run.join().unwrap())
+        });
+        assert_eq!(result.1.unwrap_err().exit(), Exit::Interrupted);
+        assert!(!Path::new("/proc").join(result.0.trim()).exists(), "it is gone and reaped");
     }
 
     #[test]

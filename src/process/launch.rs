@@ -99,6 +99,18 @@ fn spawn_patiently(command: &mut Command) -> io::Result<Child> {
     }
 }
 
+/// For a program that takes bm's place or is run in the user's name: SIGXFSZ, which bm ignores for itself, is
+/// as bm was given it. (SIGPIPE the standard library sees to.)
+pub fn unignore(command: &mut Command) {
+    // SAFETY: `signal` may be called between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
+            Ok(())
+        });
+    }
+}
+
 /// Default action for every signal, none blocked. Ignored signals would otherwise survive exec: SIGINT that a
 /// background shell ignored for bm, SIGPIPE and SIGXFSZ that bm ignores for itself.
 fn reset_signals() {

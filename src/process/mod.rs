@@ -23,7 +23,8 @@ use std::time::Duration;
 
 use crate::error::Result;
 
-pub use capture::{Captured, capture};
+pub use launch::unignore;
+pub use capture::{Captured, capture, capture_until};
 pub use environment::{base, fetch_extra, host_path, redo_by_hand};
 pub use protocol::Jobserver;
 pub use running::{Running, set_supervisor, spawn};

@@ -1,4 +1,4 @@
-//! What is wrong in a file of the user's, shown with the line it stands on, and "did you mean".
+//! What is wrong in a file of the user's, shown with the line it stands on.
 //!
 //! Owns rendering into an [`Error`]. Does not know what the files mean, and prints nothing.
 
@@ -214,81 +214,9 @@ impl Problem {
     }
 }
 
-/// How many candidates are worth showing.
-const SUGGESTIONS: usize = 3;
-
-/// The candidates a mistyped word may have meant, nearest first, at most three.
-///
-/// A third of the word may be wrong, a swap of two neighbours counting once, but never all of it. Words
-/// that begin alike may differ more (`smoke-cmd` for `smoke-command`).
-pub fn suggest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-    let length = word.chars().count();
-    let allowed = (length / 3).max(1).min(length.saturating_sub(1));
-    let mut near: Vec<(usize, f64, &str)> = candidates
-        .into_iter()
-        .filter(|c| *c != word)
-        .map(|candidate| {
-            let distance = strsim::damerau_levenshtein(word, candidate);
-            (distance, -strsim::jaro_winkler(word, candidate), candidate)
-        })
-        .filter(|(distance, unlikeness, _)| *distance <= allowed || *unlikeness < -0.9)
-        .collect();
-    near.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(b.2)));
-    near.dedup_by_key(|n| n.2);
-    near.truncate(SUGGESTIONS);
-    near.into_iter().map(|(_, _, candidate)| candidate).collect()
-}
-
-/// `did you mean `a`, `b` or `c`?`, where something is near enough.
-pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
-    let near = suggest(word, candidates);
-    (!near.is_empty()).then(|| format!("did you mean {}?", quoted(near, "or")))
-}
-
-/// `` `a`, `b` or `c` ``.
-pub fn quoted<'a>(words: impl IntoIterator<Item = &'a str>, last: &str) -> String {
-    let words: Vec<String> = words.into_iter().map(|w| format!("`{w}`")).collect();
-    match words.split_last() {
-        None => String::new(),
-        Some((only, [])) => only.clone(),
-        Some((end, rest)) => format!("{} {last} {end}", rest.join(", ")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn near_words_are_suggested_and_far_ones_are_not() {
-        let keys = ["cflags", "cxxflags", "ldflags", "args", "native", "native_lto"];
-        let check = |word: &str, want: &[&str]| assert_eq!(suggest(word, keys), want, "{word}");
-        check("cflag", &["cflags"]);
-        check("clfags", &["cflags"]);
-        check("agrs", &["args"]);
-        check("nativ", &["native"]);
-        check("zzzz", &[]);
-        check("x", &[]);
-        assert_eq!(
-            suggest("smoke-cmd", ["smoke", "smoke-command", "names"]),
-            ["smoke-command", "smoke"]
-        );
-        assert_eq!(suggest("x", ["y"]), Vec::<&str>::new());
-        assert_eq!(suggest("o4", ["o2", "o3", "lto"]), ["o2", "o3"]);
-        check("", &[]);
-    }
-
-    #[test]
-    fn at_most_three_are_suggested() {
-        assert_eq!(suggest("pg15", ["pg151", "pg152", "pg153", "pg154"]).len(), 3);
-    }
-
-    #[test]
-    fn lists_are_quoted() {
-        assert_eq!(quoted([], "or"), "");
-        assert_eq!(quoted(["a"], "or"), "`a`");
-        assert_eq!(quoted(["a", "b", "c"], "and"), "`a`, `b` and `c`");
-    }
 
     #[test]
     fn a_problem_shows_its_first_line_only() {

@@ -24,8 +24,8 @@ use serde_json::Value;
 use toml::de::{DeTable, Deserializer};
 
 pub use at::At;
-pub use diagnostic::{Kind, Paint, Source, did_you_mean, quoted, suggest};
-pub use read::{VERSION_FIELDS, WORD_FIELDS, version_field};
+pub use diagnostic::{Kind, Paint, Source};
+pub use read::{VERSION_FIELDS, WORD_FIELDS};
 
 use diagnostic::Problem;
 use walk::{Missing, walk};

@@ -15,24 +15,13 @@ use crate::error::Error;
 use crate::model::name::Template;
 use crate::model::recipe as model;
 use crate::model::recipe::Word;
-use crate::model::version::Version;
+use crate::text::{did_you_mean, quoted};
 
 use super::at::At;
-use super::diagnostic::{Problem, Source, did_you_mean, quoted};
+use super::diagnostic::{Problem, Source};
 
 /// Fields a template may use where only the version is known.
 pub const VERSION_FIELDS: &[&str] = &["version", "version.compact", "version.series", "version.tag"];
-
-/// Value of one of [`VERSION_FIELDS`]; `None` for any other field.
-pub fn version_field(field: &str, version: &Version, series_parts: usize) -> Option<String> {
-    match field {
-        "version" => Some(version.to_string()),
-        "version.compact" => Some(version.compact()),
-        "version.series" => Some(version.series(series_parts)),
-        "version.tag" => Some(version.tag()),
-        _ => None,
-    }
-}
 
 /// Fields a word of a command line, a flag or an environment value may use.
 pub const WORD_FIELDS: &[&str] = &[
@@ -48,6 +37,18 @@ pub const WORD_FIELDS: &[&str] = &[
     "source",
     "build",
     "jobs",
+];
+
+/// Fields that have a value in a prefix that stands, away from its work tree.
+pub const PREFIX_FIELDS: &[&str] = &[
+    "version",
+    "version.compact",
+    "version.series",
+    "version.tag",
+    "release",
+    "variant",
+    "toolchain",
+    "prefix",
 ];
 
 /// Variables of a child's environment that are bm's own.
@@ -217,7 +218,10 @@ impl<'s> Reader<'s> {
     pub fn template(&mut self, text: &At<String>, what: &str, known: &[&str], needed: &[&str]) -> Option<Template> {
         let template: Template = self.parse(text, "template")?;
         for field in template.fields().filter(|f| !known.contains(f)) {
-            let label = format!("{what} can use {}", quoted(known.iter().map(|f| &**f), "and"));
+            let label = match known {
+                [] => "nothing is replaced here".to_owned(),
+                known => format!("{what} can use {}", quoted(known, "and")),
+            };
             let problem = Problem::new(text.span(), format!("unknown field `{{{field}}}`"), label);
             self.report(problem.hint(did_you_mean(field, known.iter().copied())));
         }
@@ -230,6 +234,11 @@ impl<'s> Reader<'s> {
 
     /// A word of a command line.
     pub fn word(&mut self, text: &At<String>) -> Word {
+        self.word_with(text, WORD_FIELDS)
+    }
+
+    /// A word that may use only the fields `known`.
+    pub fn word_with(&mut self, text: &At<String>, known: &[&str]) -> Word {
         if text.is_empty() {
             self.problem(text.span(), "empty word", "a word of a command line cannot be empty");
         } else if text.contains('\0') {
@@ -239,7 +248,7 @@ impl<'s> Reader<'s> {
                 "a word of a command line cannot hold a NUL byte",
             );
         } else if text.contains(['{', '}']) {
-            self.template(text, "a word", WORD_FIELDS, &[]);
+            self.template(text, "a word", known, &[]);
         }
         self.source.word(text)
     }
@@ -274,8 +283,19 @@ impl<'s> Reader<'s> {
         list.iter().map(|flag| self.solid(flag, "flag")).collect()
     }
 
-    /// A word without blanks: flags are joined by blanks for configure, and programs are paths.
-    pub fn solid(&mut self, text: &At<String>, what: &str) -> Word {
+    /// A word without blanks: flags are joined by blanks for configure.
+    fn solid(&mut self, text: &At<String>, what: &str) -> Word {
+        self.unbroken(text, what);
+        self.word(text)
+    }
+
+    /// What is looked for on the host, where no build has given fields their values yet.
+    pub fn plain(&mut self, text: &At<String>, what: &str) -> Word {
+        self.unbroken(text, what);
+        self.word_with(text, &[])
+    }
+
+    fn unbroken(&mut self, text: &At<String>, what: &str) {
         if text.contains(char::is_whitespace) {
             let problem = Problem::new(
                 text.span(),
@@ -284,7 +304,6 @@ impl<'s> Reader<'s> {
             );
             self.report(problem.hint("write each word as an element of its own".to_owned()));
         }
-        self.word(text)
     }
 
     pub fn when(&mut self, when: Option<&When>) -> model::When {

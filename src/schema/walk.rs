@@ -10,7 +10,9 @@ use serde_json::{Map, Value};
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-use super::diagnostic::{Problem, did_you_mean, quoted, suggest};
+use crate::text::{did_you_mean, quoted, suggest};
+
+use super::diagnostic::Problem;
 
 /// More keys than this are not listed in a hint.
 const FEW: usize = 10;

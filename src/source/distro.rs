@@ -13,11 +13,11 @@ use fs_err as fs;
 pub use super::apt_index::{Candidate, PackageOf};
 use super::apt_index::{Index, read_index, read_targets};
 use super::apt_sources::{Entry, Release, deb822, one_line};
-use super::mirror::public_url;
 use super::tarball::{self, Got, Place, Pool};
 use super::{Log, Net, Ran, check_interrupt, lock, start, write_atomically};
 use crate::error::{Error, Exit, IoContext, Result};
 use crate::model::version::Version;
+use crate::text::public_url;
 
 /// An index is asked for anew after this time.
 const FRESH: Duration = Duration::from_secs(6 * 60 * 60);
@@ -91,7 +91,7 @@ impl<'a> Distro<'a> {
     /// # Errors
     /// Exit 4 if there is no index and none can be fetched; exit 3 without apt.
     pub fn candidates(&self, package: PackageOf<'_>) -> Result<Vec<Candidate>> {
-        let _held = lock(&self.dir.join("lock"))?;
+        let _held = lock(&self.dir.join("lock"), &self.net.cancel)?;
         self.refresh()?;
         let mut found = Vec::new();
         for index in self.indexes()? {
@@ -244,7 +244,7 @@ impl<'a> Distro<'a> {
         let mut env = self.net.env.clone();
         env.remove("APT_CONFIG");
         env.insert("LC_ALL".into(), "C".into());
-        start(&argv, &env, &self.dir, b"", self.log)
+        start(&argv, &env, &self.dir, b"", &self.net.cancel, self.log)
     }
 
     fn indexes(&self) -> Result<Vec<Index>> {

@@ -15,10 +15,11 @@ use fs_err as fs;
 use git2::Oid;
 
 use super::lockfile::is_hex;
-use super::mirror::{Spot, file_name, public_url};
+use super::mirror::{Spot, file_name};
 use super::repository::{commits_with, create, hardened_argv, hardened_env, open};
 use super::{Attempt, Log, Net, Ran, all_failed, check_interrupt, checkout, lock, sha256, start, write_atomically};
 use crate::error::{Error, Exit, Result};
+use crate::text::public_url;
 
 /// Where the commits of a repository are: its home first, then other places of the same commits.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -190,7 +191,7 @@ impl<'a> Mirror<'a> {
             .first()
             .ok_or_else(|| Error::new(Exit::Bug, "a git source has no place"))?;
         let path = mirrors.join(mirror_name(home));
-        let held = lock(&path.with_extension("lock"))?;
+        let held = lock(&path.with_extension("lock"), &net.cancel)?;
         if !path.join("HEAD").is_file() {
             create(&path)?;
         }
@@ -476,7 +477,7 @@ impl<'a> Mirror<'a> {
         };
         argv.extend(["--end-of-options".to_owned(), place]);
         argv.extend_from_slice(refs);
-        start(&argv, &env, &self.path, b"", self.log)
+        start(&argv, &env, &self.path, b"", &self.net.cancel, self.log)
     }
 
     fn nowhere(&self, want: &Want, failures: &[(String, String)]) -> Error {

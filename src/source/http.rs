@@ -11,10 +11,11 @@ use fs_err as fs;
 use sha2::{Digest, Sha256};
 use ureq::http::{HeaderMap, Response, header};
 
-use super::mirror::public_url;
-use super::{Attempt, Log, Net, check_interrupt, hex};
+use super::{Attempt, Log, Net, check_interrupt};
+use crate::digest::hex;
 use crate::error::{Error, Exit, IoContext, Result};
 use crate::process::Cancel;
+use crate::text::public_url;
 
 /// A transfer that breaks off is taken up again as long as each attempt brings something.
 const ATTEMPTS: usize = 5;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 use sha2::{Digest as _, Sha256};
 
+use crate::digest::hex;
 use crate::error::{Error, Exit, IoContext as _, Result};
 
 /// Version control's own directories, which are no part of the source.
@@ -83,14 +84,15 @@ pub fn hash(tree: &Path) -> Result<String> {
             });
             field(&fs::read(&full).doing(|| "cannot read the source tree".to_owned())?);
         } else {
-            return Err(Error::new(
-                Exit::Source,
-                format!("`{}` is no file, directory or link", full.display()),
-            )
-            .hint("take it out of the source tree"));
+            return Err(odd(&full));
         }
     }
-    Ok(crate::plan::identity::hex(&sum.finalize()))
+    Ok(hex(sum.finalize()))
+}
+
+fn odd(path: &Path) -> Error {
+    Error::new(Exit::Source, format!("`{}` is no file, directory or link", path.display()))
+        .hint("take it out of the source tree")
 }
 
 /// Copies a tree into an existing empty directory, with times; gives the hash of what was copied.
@@ -106,13 +108,15 @@ pub fn copy(tree: &Path, dest: &Path) -> Result<String> {
         } else if meta.file_type().is_symlink() {
             let target = fs::read_link(&from).doing(doing)?;
             fs_err::os::unix::fs::symlink(target, &to).doing(doing)?;
-        } else {
+        } else if meta.is_file() {
             fs::copy(&from, &to).doing(doing)?;
-            let file = fs::OpenOptions::new().append(true).open(&to);
-            if let (Ok(file), Ok(time)) = (file, meta.modified()) {
-                // Generated files must stay newer than what they were made from.
-                file.file().set_modified(time).doing(doing)?;
-            }
+            // Generated files must stay newer than what they were made from. Opened for reading: the
+            // owner may set the time of a file that nobody may write to.
+            let time = meta.modified().doing(doing)?;
+            fs::File::open(&to).doing(doing)?.file().set_modified(time).doing(doing)?;
+        } else {
+            // Copying a fifo would wait for ever.
+            return Err(odd(&from));
         }
     }
     hash(dest)
@@ -144,10 +148,25 @@ mod tests {
         fs::write(a.join("sub/f"), "x").unwrap();
         fs::write(a.join(".git/HEAD"), "x").unwrap();
         fs_err::os::unix::fs::symlink("sub/f", a.join("l")).unwrap();
+        let (file, old) = (fs::File::open(a.join("sub/f")).unwrap(), std::time::UNIX_EPOCH);
+        file.file().set_modified(old).unwrap();
+        let read_only = std::os::unix::fs::PermissionsExt::from_mode(0o444);
+        fs::set_permissions(a.join("sub/f"), read_only).unwrap();
         assert_eq!(copy(&a, &b).unwrap(), hash(&a).unwrap());
+        assert_eq!(fs::metadata(b.join("sub/f")).unwrap().modified().unwrap(), old);
+        let read_write = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        fs::set_permissions(a.join("sub/f"), read_write).unwrap();
         assert!(!b.join(".git").exists() && b.join("sub/.git").exists());
         let before = hash(&a).unwrap();
         fs::write(a.join("sub/f"), "y").unwrap();
         assert_ne!(before, hash(&a).unwrap());
+        let fifo = a.join("fifo");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        fs::create_dir(dir.path().join("c")).unwrap();
+        for error in [hash(&a).unwrap_err(), copy(&a, &dir.path().join("c")).unwrap_err()] {
+            assert_eq!(error.exit(), Exit::Source);
+            assert!(error.headline().contains("fifo` is no file"), "{error}");
+        }
     }
 }

@@ -9,6 +9,7 @@ use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Exit, Result};
+use crate::process::Cancel;
 
 /// Version of the format.
 pub const SCHEMA: u32 = 1;
@@ -200,8 +201,8 @@ impl Lockfile {
 ///
 /// # Errors
 /// As [`Lockfile::load`] and [`Lockfile::save`]; those of `change` leave the file as it was.
-pub fn update<T>(path: &Path, change: impl FnOnce(&mut Lockfile) -> Result<T>) -> Result<T> {
-    let _held = super::lock(&path.with_extension("toml.lock"))?;
+pub fn update<T>(path: &Path, cancel: &Cancel, change: impl FnOnce(&mut Lockfile) -> Result<T>) -> Result<T> {
+    let _held = super::lock(&path.with_extension("toml.lock"), cancel)?;
     let mut lock = Lockfile::load(path)?;
     let before = lock.clone();
     let result = change(&mut lock)?;
@@ -246,7 +247,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("state/lock.toml");
         assert_eq!(Lockfile::load(&path).unwrap(), Lockfile::default());
-        update(&path, |lock| {
+        update(&path, &Cancel::default(), |lock| {
             lock.add_git(git("14.17", 'a'));
             lock.add_git(git("14.16", 'b'));
             lock.add_git(git("14.17", 'c'));
@@ -309,7 +310,7 @@ mod tests {
             ),
         ] {
             fs::write(&path, text).unwrap();
-            let error = update(&path, |lock| {
+            let error = update(&path, &Cancel::default(), |lock| {
                 lock.add_git(git("1", 'a'));
                 Ok(())
             })
@@ -324,7 +325,7 @@ mod tests {
     fn a_failed_change_leaves_the_file() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("lock.toml");
-        let result: Result<()> = update(&path, |lock| {
+        let result: Result<()> = update(&path, &Cancel::default(), |lock| {
             lock.add_git(git("1", 'a'));
             Err(Error::new(Exit::Source, "no"))
         });

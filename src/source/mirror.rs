@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Exit, Result};
+use crate::text::public_url;
 
 /// Prefixes of URLs and what stands for them; the longest prefix wins, then the later entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -195,18 +196,6 @@ fn is_git(dir: &Path) -> bool {
 pub fn file_name(url: &str) -> &str {
     let path = url.split(['?', '#']).next().unwrap_or(url);
     path.trim_end_matches('/').rsplit('/').next().unwrap_or(path)
-}
-
-/// A URL without user name, password, query and fragment; other text is given back as it is.
-pub fn public_url(text: &str) -> String {
-    let Some(at) = text.find("://") else {
-        return text.to_owned();
-    };
-    let (scheme, rest) = text.split_at(at + 3);
-    let rest = rest.split(['?', '#']).next().unwrap_or(rest);
-    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let host = host.rsplit('@').next().unwrap_or(host);
-    format!("{scheme}{host}{path}")
 }
 
 #[cfg(test)]

@@ -26,12 +26,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fs_err as fs;
-use sha2::{Digest, Sha256};
-
 pub use mirror::MirrorMap;
 
+use crate::digest::sha256;
 use crate::error::{Error, Exit, IoContext, Result};
 use crate::process::{self, Cancel};
+use crate::text::public_url;
 
 /// Longest a single fetching child may take.
 const CHILD_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
@@ -102,10 +102,22 @@ impl Ran {
 }
 
 /// The one place of `source` that starts a program. The environment is complete, stdin is `stdin`.
-fn start(argv: &[String], env: &BTreeMap<String, String>, dir: &Path, stdin: &[u8], log: &Log) -> Result<Ran> {
+fn start(
+    argv: &[String],
+    env: &BTreeMap<String, String>,
+    dir: &Path,
+    stdin: &[u8],
+    cancel: &Cancel,
+    log: &Log,
+) -> Result<Ran> {
     log.line(format!("+ {}", shown(argv)));
     let stdin = (!stdin.is_empty()).then_some(stdin);
-    let captured = process::capture(argv, env, dir, stdin, CHILD_LIMIT).map_err(|e| disguised(&e, argv))?;
+    let captured = process::capture_until(argv, env, dir, stdin, CHILD_LIMIT, Some(cancel)).map_err(|e| {
+        match e.exit() {
+            Exit::Interrupted => interrupted(),
+            _ => disguised(&e, argv),
+        }
+    })?;
     let ran = Ran {
         ok: captured.status.success(),
         status: captured.status.to_string(),
@@ -121,7 +133,7 @@ fn start(argv: &[String], env: &BTreeMap<String, String>, dir: &Path, stdin: &[u
 
 /// An argv as it goes to a log: quoted for a shell, without user names in URLs.
 fn shown(argv: &[String]) -> String {
-    let words: Vec<String> = argv.iter().map(|w| mirror::public_url(w)).collect();
+    let words: Vec<String> = argv.iter().map(|w| public_url(w)).collect();
     shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "))
 }
 
@@ -143,13 +155,21 @@ fn disguised(e: &Error, argv: &[String]) -> Error {
 /// Stops between two steps of a fetch when the user asked for it.
 fn check_interrupt(cancel: &Cancel) -> Result<()> {
     match cancel.requested() {
-        Some(_) => Err(Error::new(Exit::Interrupted, "interrupted while fetching sources")),
+        Some(_) => Err(interrupted()),
         None => Ok(()),
     }
 }
 
-/// Holds `path` as a lock until the value is dropped; waits for another holder. The file stays.
-fn lock(path: &Path) -> Result<fs::File> {
+fn interrupted() -> Error {
+    Error::new(Exit::Interrupted, "interrupted while fetching sources")
+}
+
+/// Time between two looks at a lock that is held.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Holds `path` as a lock until the value is dropped; waits for another holder, unless the user wishes
+/// to stop. The file stays.
+fn lock(path: &Path, cancel: &Cancel) -> Result<fs::File> {
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir).doing(|| "cannot create the cache".into())?;
     }
@@ -159,20 +179,18 @@ fn lock(path: &Path) -> Result<fs::File> {
         .write(true)
         .open(path)
         .doing(|| "cannot open a lock file".into())?;
-    file.file()
-        .lock()
-        .doing(|| format!("cannot lock `{}`", path.display()))?;
-    Ok(file)
-}
-
-/// Lower-case hex.
-fn hex(bytes: impl AsRef<[u8]>) -> String {
-    bytes.as_ref().iter().map(|b| format!("{b:02x}")).collect()
-}
-
-/// sha256 of bytes, lower-case hex.
-fn sha256(bytes: impl AsRef<[u8]>) -> String {
-    hex(Sha256::digest(bytes.as_ref()))
+    loop {
+        match file.file().try_lock() {
+            Ok(()) => return Ok(file),
+            Err(std::fs::TryLockError::WouldBlock) => {}
+            Err(std::fs::TryLockError::Error(e)) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(std::fs::TryLockError::Error(e)) => {
+                return Err(Error::io(format!("cannot lock `{}`", path.display()), &e));
+            }
+        }
+        check_interrupt(cancel)?;
+        std::thread::sleep(POLL);
+    }
 }
 
 /// Makes the entries of `dir` durable.
@@ -244,7 +262,7 @@ mod tests {
         .map(String::from);
         let temp = tempfile::tempdir().unwrap();
         let log = temp.path().join("log");
-        let ran = start(&argv, &env, temp.path(), b"in\n", &Log::to(&log)).unwrap();
+        let ran = start(&argv, &env, temp.path(), b"in\n", &Cancel::default(), &Log::to(&log)).unwrap();
         assert!(!ran.ok);
         assert_eq!(ran.stdout, b"in\n1\n");
         assert_eq!(ran.complaint(), "oops");
@@ -262,6 +280,7 @@ mod tests {
             &BTreeMap::new(),
             Path::new("/"),
             b"",
+            &Cancel::default(),
             &Log::none(),
         )
         .unwrap_err();
@@ -275,7 +294,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let log = temp.path().join("log");
         let argv = ["/no/such/git".into(), "https://me:secret@x.org/a".into()];
-        let error = start(&argv, &BTreeMap::new(), temp.path(), b"", &Log::to(&log)).unwrap_err();
+        let error = start(&argv, &BTreeMap::new(), temp.path(), b"", &Cancel::default(), &Log::to(&log)).unwrap_err();
         assert!(!error.to_string().contains("secret"), "{error}");
         assert_eq!(fs::read_to_string(&log).unwrap(), "+ /no/such/git https://x.org/a\n");
     }

@@ -12,6 +12,7 @@ use fs_err as fs;
 use super::{Log, Ran, sha256, start, tree};
 use crate::error::{Error, Exit, IoContext, Result};
 use crate::model::manifest::PatchRecord;
+use crate::process::Cancel;
 
 /// A patch to apply.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,7 +122,7 @@ impl Applier<'_> {
         argv.push(format!("-p{}", patch.strip));
         argv.extend(options.iter().map(|o| (*o).to_owned()));
         argv.push("-".into());
-        start(&argv, &self.env, self.src, &patch.text, self.log)
+        start(&argv, &self.env, self.src, &patch.text, &Cancel::default(), self.log)
     }
 
     /// Whether writing `file` stays in the tree: by its name, and by what lies on its way.

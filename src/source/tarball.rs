@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use sha2::{Digest, Sha256};
 
 use super::lockfile::is_hex;
 use super::mirror::{Spot, file_name};
-use super::{Attempt, Log, Net, all_failed, hex, http, lock, sha256, sync_dir, write_atomically};
+use super::{Attempt, Log, Net, all_failed, http, lock, sha256, sync_dir, write_atomically};
+use crate::digest::sha256_of;
 use crate::error::{Error, Exit, IoContext, Result};
 
 /// One place an archive may be had from.
@@ -62,7 +62,7 @@ pub fn ensure(downloads: &Path, wanted: Option<&str>, places: &[Place<'_>], net:
     }
     let name = places.first().map_or_else(|| "archive".to_owned(), Place::name);
     let key = wanted.map_or_else(|| format!("unpinned-{}", &sha256(&name)[..16]), str::to_owned);
-    let _held = lock(&downloads.join(format!("{key}.lock")))?;
+    let _held = lock(&downloads.join(format!("{key}.lock")), &net.cancel)?;
     if let Some(got) = wanted.map(|w| cached(downloads, w)).transpose()?.flatten() {
         return Ok(got);
     }
@@ -266,15 +266,7 @@ impl Fetch<'_> {
 
 fn hash_file(path: &Path) -> Result<String> {
     let doing = || "cannot read a download".to_owned();
-    let mut file = fs::File::open(path).doing(doing)?;
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        match file.read(&mut buffer).doing(doing)? {
-            0 => return Ok(hex(hash.finalize())),
-            n => hash.update(&buffer[..n]),
-        }
-    }
+    sha256_of(&mut fs::File::open(path).doing(doing)?).doing(doing)
 }
 
 /// Servers that lost a file like to answer 200 with a page about it; its title, or its beginning.

@@ -47,7 +47,7 @@ pub(super) fn exists(path: &Path) -> Result<bool> {
 }
 
 /// Removes one file; absent is fine.
-pub(super) fn remove_file(path: &Path) -> Result<()> {
+pub fn remove_file(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::io(format!("cannot remove `{}`", path.display()), &e)),
         _ => Ok(()),
@@ -64,7 +64,7 @@ pub(super) fn read_if_there(path: &Path) -> Result<Option<String>> {
 }
 
 /// Names in a directory, sorted; a directory that does not exist has none.
-pub(super) fn names_in(dir: &Path) -> Result<Vec<std::ffi::OsString>> {
+pub fn names_in(dir: &Path) -> Result<Vec<std::ffi::OsString>> {
     let read = || -> io::Result<Vec<_>> { fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name())).collect() };
     match read() {
         Ok(mut names) => {

@@ -3,16 +3,16 @@
 //! Everything but `.bm/` is listed. Extra files that appear later are not its business; `verify`
 //! and `carry` compare.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
 use super::disk;
+use crate::digest::{sha256, sha256_of};
 use crate::error::{Error, Exit, IoContext, Result};
 use crate::layout::files_file;
 
@@ -71,28 +71,9 @@ pub struct ListSummary {
     pub files_sha256: String,
 }
 
-/// sha256 in hex.
-pub fn sha256_hex(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// sha256 of a file's content, in hex.
 pub fn sha256_file(path: &Path) -> io::Result<String> {
-    let mut file = fs::File::open(path)?;
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; 128 << 10];
-    loop {
-        match file.read(&mut buffer) {
-            Ok(0) => return Ok(hex(&hash.finalize())),
-            Ok(n) => hash.update(&buffer[..n]),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
+    sha256_of(&mut fs::File::open(path)?)
 }
 
 /// Lists a tree with the hash of every file, in parallel.
@@ -180,7 +161,7 @@ pub fn write(dir: &Path, list: &FileList) -> Result<ListSummary> {
     Ok(ListSummary {
         files: list.files.iter().filter(|f| f.kind != FileKind::Dir).count(),
         size: list.files.iter().filter_map(|f| f.size).sum(),
-        files_sha256: sha256_hex(text.as_bytes()),
+        files_sha256: sha256(&text),
     })
 }
 
@@ -190,7 +171,7 @@ pub fn write(dir: &Path, list: &FileList) -> Result<ListSummary> {
 /// Why it does not count.
 pub fn read(dir: &Path, files_sha256: &str) -> Result<FileList, String> {
     let text = fs::read(files_file(dir)).map_err(|e| e.to_string())?;
-    if sha256_hex(&text) != files_sha256 {
+    if sha256(&text) != files_sha256 {
         return Err("`.bm/files.json` is not the list that the manifest speaks of".into());
     }
     let list: FileList = serde_json::from_slice(&text).map_err(|e| format!("`.bm/files.json`: {e}"))?;

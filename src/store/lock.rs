@@ -1,7 +1,7 @@
 //! Locks: who may touch what, between threads and between processes.
 //!
 //! Each lock is an flock on a file that is never unlinked, so that two processes can never hold "the
-//! same" lock on two files. Order, fixed: the store (`gc`), then prefixes by name, then a mirror,
+//! same" lock on two files. Order, fixed: `bm each`, the store (`gc`), then prefixes by name, then a mirror,
 //! then a download. The kernel drops a lock with its process; what a lock file says serves the
 //! message only.
 
@@ -88,6 +88,7 @@ enum Access {
 /// A lock's place in the fixed order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
+    Each,
     Gc,
     Prefix(String),
     Mirror(String),
@@ -97,6 +98,7 @@ enum Key {
 impl Key {
     fn file(&self) -> String {
         match self {
+            Key::Each => "each".into(),
             Key::Gc => "gc".into(),
             Key::Prefix(name) => format!("prefix-{name}"),
             Key::Mirror(hash) => format!("mirror-{hash}"),
@@ -106,6 +108,7 @@ impl Key {
 
     fn what(&self) -> String {
         match self {
+            Key::Each => "`bm each`".into(),
             Key::Gc => "the store".into(),
             Key::Prefix(name) => format!("build `{name}`"),
             Key::Mirror(hash) => format!("mirror `{hash}`"),
@@ -166,6 +169,11 @@ impl Locks {
         self
     }
 
+    /// Running drivers: measuring two servers at once would spoil both.
+    pub fn each(&self, wait: LockWait, on_wait: &dyn Fn(&Holder)) -> Result<Guard> {
+        self.take(Key::Each, Access::Exclusive, wait, on_wait)
+    }
+
     /// The store, together with other builds.
     pub fn shared_gc(&self, wait: LockWait, on_wait: &dyn Fn(&Holder)) -> Result<Guard> {
         self.take(Key::Gc, Access::Shared, wait, on_wait)
@@ -202,7 +210,7 @@ impl Locks {
 
     fn path(&self, key: &Key) -> PathBuf {
         let dir = match key {
-            Key::Gc | Key::Prefix(_) => self.layout.locks(),
+            Key::Each | Key::Gc | Key::Prefix(_) => self.layout.locks(),
             Key::Mirror(_) | Key::Download(_) => self.layout.cache_locks(),
         };
         dir.join(key.file())

@@ -46,6 +46,15 @@ pub fn fresh_work(layout: &Layout, work: &WorkDir) -> Result<Vec<String>> {
 
 /// A directory with this mode whatever the umask is: the smoke test's unprivileged server must be
 /// able to pass through.
+/// Makes a kept work directory safe to go on in: no process of the earlier attempt works in it. Gives
+/// what was ended.
+///
+/// # Errors
+/// [`Exit::Store`] while somebody else's process is in it.
+pub fn reuse_work(work: &WorkDir) -> Result<Vec<String>> {
+    clear_of_processes(work)
+}
+
 fn make(dir: &Path, mode: u32) -> Result<()> {
     let make = || {
         fs::create_dir(dir)?;

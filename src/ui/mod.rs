@@ -42,14 +42,23 @@ impl Shell {
     ///
     /// A closed pipe (`bm list | head`) ends the process quietly, as other tools do.
     pub fn result(&self, text: impl AsRef<str>) {
-        let _guard = self.lock.lock();
+        let guard = self.lock.lock();
         let mut out = std::io::stdout().lock();
         let written = out
             .write_all(text.as_ref().as_bytes())
             .and_then(|()| out.write_all(b"\n"))
             .and_then(|()| out.flush());
-        if written.is_err_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe) {
-            std::process::exit(0);
+        drop(out);
+        match written {
+            Ok(()) => {}
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+            Err(e) => {
+                // A result that did not arrive must not look like one that did.
+                drop(guard);
+                let error = Error::io("cannot write the result", &e);
+                self.error(&error);
+                std::process::exit(i32::from(error.exit().code()));
+            }
         }
     }
 

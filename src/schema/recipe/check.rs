@@ -6,10 +6,11 @@ use std::ops::Range;
 
 use crate::model::name::{BuildName, Template};
 use crate::model::version::Version;
+use crate::text::{did_you_mean, quoted};
 
 use super::super::at::At;
-use super::super::diagnostic::{Problem, Source, did_you_mean, quoted};
-use super::super::read::{Reader, version_field};
+use super::super::diagnostic::{Problem, Source};
+use super::super::read::Reader;
 use super::{AtomRow, RecipeFile, Smoke};
 
 /// Reports every contradiction.
@@ -109,7 +110,7 @@ fn versions(file: &RecipeFile, reader: &mut Reader<'_>) {
 /// A name of a release or series; `None` when the template has fields of its own, which is reported elsewhere.
 fn format(template: &Template, version: &Version, series_parts: usize) -> Option<String> {
     template
-        .format(|field| version_field(field, version, series_parts))
+        .format(|field| version.name_field(field, series_parts))
         .ok()
 }
 

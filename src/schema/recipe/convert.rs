@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use crate::model::recipe::{
     Atom, BuildSystem, Claims, CompilerLimit, Conditional, DistroSource, Driver, Expect, Flags, GitSource, Hint,
-    MakeCall, Names, Need, PatchSpec, PinnedVersion, Recipe, Requirement, Smoke, Sources, TarballSource, VariantSpec,
+    MakeCall, Names, Need, PatchSpec, PinnedVersion, Reason, Recipe, Requirement, Smoke, Sources, TarballSource, VariantSpec,
     VersionFrom, Word,
 };
 
 use super::super::at::At;
 use super::super::diagnostic::{Problem, Source};
-use super::super::read::{FlagLists, Reader, VERSION_FIELDS, When};
+use super::super::read::{FlagLists, PREFIX_FIELDS, Reader, VERSION_FIELDS, When};
 use super::{
     ArgsRow, AtomRow, ClaimsTable, CompilerRow, DriverTable, EnvRow, ExpectRow, FlagsRow, HintRow, Level, NamesTable,
     PatchRow, RecipeFile, RequireRow, SourceTable, VersionRow,
@@ -64,7 +64,11 @@ pub(super) fn convert(file: &RecipeFile, source: &Source, reader: &mut Reader<'_
             super::Smoke::Postgres => Smoke::Postgres,
             super::Smoke::Command => Smoke::Command,
         },
-        smoke_command: reader.words(&file.smoke_command),
+        smoke_command: file
+            .smoke_command
+            .iter()
+            .map(|word| reader.word_with(word, PREFIX_FIELDS))
+            .collect(),
         hints: file.hints.iter().map(|row| hint(row, reader)).collect(),
         driver: driver(&file.driver, reader),
         text: source.text().clone(),
@@ -82,7 +86,10 @@ fn conditional<T>(
 ) -> Conditional<T> {
     Conditional {
         when: reader.when(when),
-        reason: reason.map(|reason| reader.prose(reason, "reason")),
+        reason: reason.map(|reason| Reason {
+            text: reader.prose(reason, "reason"),
+            origin: reader.origin(&reason.span()),
+        }),
         value,
     }
 }
@@ -272,7 +279,7 @@ fn requirement(row: &RequireRow, reader: &mut Reader<'_>) -> Option<Conditional<
         return None;
     };
     let requirement = Requirement {
-        need: make(reader.solid(text, "requirement").text),
+        need: make(reader.plain(text, "requirement").text),
         packages: reader.packages(&row.packages),
         origin: reader.origin(&text.span()),
     };
@@ -296,6 +303,7 @@ fn compiler(row: &CompilerRow, reader: &mut Reader<'_>) -> Option<Conditional<Co
     let limit = CompilerLimit {
         family: row.family.into(),
         works: reader.parse(&row.works, "range")?,
+        origin: reader.origin(&row.works.span()),
     };
     Some(conditional(row.when.as_ref(), row.reason.as_ref(), limit, reader))
 }
