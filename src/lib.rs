@@ -14,6 +14,8 @@ pub mod model;
 pub mod plan;
 pub mod probe;
 pub mod process;
+#[cfg(test)]
+mod sample;
 pub mod schema;
 pub mod select;
 pub mod server;

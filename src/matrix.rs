@@ -164,3 +164,73 @@ pub fn toolchain<'t>(
 ) -> Option<&'t Toolchain> {
     toolchains.get(&text.parse::<ToolchainName>().ok()?)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::sample::{recipe, toolchains};
+
+    #[test]
+    fn cells_are_versions_by_variants_by_toolchains() {
+        let (recipe, toolchains) = (recipe(&[]), toolchains());
+        let names = |with: &dyn Fn(&&Toolchain) -> bool| -> Vec<String> {
+            let cells = cells(&recipe, toolchains.values().filter(with)).unwrap();
+            cells.iter().map(|c| c.name.to_string()).collect()
+        };
+        assert_eq!(
+            names(&|t| t.default)[..4],
+            ["d10_def", "d10_o3", "d10_o3_lto", "d2beta1_def"]
+        );
+        let all = names(&|_| true);
+        assert_eq!(all.len(), 4 * 3 * 2);
+        assert!(all.contains(&"d21_o3_lto_clang15".to_owned()));
+    }
+
+    #[test]
+    fn two_cells_of_one_name_are_an_error_that_shows_both() {
+        // 2.10 and 21.0 would both be `d210`.
+        let mut recipe = recipe(&[("id = \"2.1\"", "id = \"2.10\"")]);
+        let mut twin = recipe.versions[0].clone();
+        twin.version = "21.0".parse().unwrap();
+        recipe.versions.push(twin);
+        let toolchains = toolchains();
+        let error = cells(&recipe, toolchains.values().filter(|t| t.default)).unwrap_err();
+        assert_eq!(error.headline(), "two builds have the name `d210_def`");
+        let shown: Vec<_> = error.details().iter().map(|(_, value)| value.as_str()).collect();
+        assert_eq!(
+            shown,
+            [
+                "demo 2.10, variant def, toolchain gcc",
+                "demo 21.0, variant def, toolchain gcc"
+            ]
+        );
+    }
+
+    #[test]
+    fn variants_are_listed_spelled_otherwise_or_composed_in_order() {
+        let recipe = recipe(&[]);
+        let read = |text: &str| variant(&recipe, text).map(|v| (v.name.to_string(), v.atoms.join("+")));
+        let some = |name: &str, atoms: &str| Some((name.to_owned(), atoms.to_owned()));
+        assert_eq!(read("def"), some("def", ""));
+        assert_eq!(read("fast"), some("o3_lto", "o3+lto"));
+        assert_eq!(read("o3_native"), some("o3_native", "o3+native"), "composed of atoms");
+        assert_eq!(read("lto"), some("lto", "lto"));
+        for bad in ["native_o3", "o3_o3", "o9", "", "o3_"] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_series_has_no_dots_in_names_and_its_dots_elsewhere() {
+        let recipe = recipe(&crate::sample::TWO_PARTS);
+        let version: Version = "5.7.44".parse().unwrap();
+        assert_eq!(
+            (series_name(&recipe, &version), release_name(&recipe, &version)),
+            ("d57".into(), "d5744".into())
+        );
+        let urls = &recipe.sources.tarball.as_ref().unwrap().urls;
+        let url = crate::plan::for_version(&urls[0], &recipe, &version);
+        assert_eq!(url, "https://example.org/5.7/demo-5.7.44.tar.gz");
+    }
+}

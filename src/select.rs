@@ -272,7 +272,10 @@ impl<'a> Names<'a> {
     }
 
     fn all_names(&self) -> Vec<String> {
-        let cells = self.recipes.values().map(|r| matrix::cells(r, self.toolchains.values()));
+        let cells = self
+            .recipes
+            .values()
+            .map(|r| matrix::cells(r, self.toolchains.values()));
         let mut names: Vec<String> = cells.flatten().flatten().map(|c| c.name.to_string()).collect();
         names.extend(self.other_names());
         names
@@ -282,7 +285,10 @@ impl<'a> Names<'a> {
     fn other_names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for recipe in self.recipes.values() {
-            let releases = recipe.versions.iter().map(|p| (matrix::release_name(recipe, &p.version), p));
+            let releases = recipe
+                .versions
+                .iter()
+                .map(|p| (matrix::release_name(recipe, &p.version), p));
             let mut aliases: Vec<String> = recipe
                 .versions
                 .iter()
@@ -317,5 +323,110 @@ fn merge(found: &mut Vec<(BuildName, Request)>, name: BuildName, request: Reques
             }
         }
         None => found.push((name, request)),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    /// Names that selectors give, each with its links; or the headlines and hints of the errors.
+    fn select(recipe: &Recipe, selectors: &[&str]) -> Result<Vec<String>, Vec<String>> {
+        let (recipes, toolchains, sets) = (sample::recipes(recipe.clone()), sample::toolchains(), BTreeMap::new());
+        let names = Names {
+            recipes: &recipes,
+            toolchains: &toolchains,
+            sets: &sets,
+        };
+        let selectors: Vec<String> = selectors.iter().map(|s| (*s).to_owned()).collect();
+        let shown = |(name, request): &(BuildName, Request)| {
+            let links: Vec<_> = request.links.iter().map(BuildName::as_str).collect();
+            if links.is_empty() {
+                name.to_string()
+            } else {
+                format!("{name} <- {}", links.join(" "))
+            }
+        };
+        names
+            .select(&selectors, None)
+            .map(|found| found.iter().map(shown).collect())
+            .map_err(|errors| errors.iter().map(ToString::to_string).collect())
+    }
+
+    fn check(selectors: &[&str], want: &[&str]) {
+        assert_eq!(select(&sample::recipe(&[]), selectors).unwrap(), want, "{selectors:?}");
+    }
+
+    #[test]
+    fn names_are_read_and_other_names_become_links() {
+        check(&["d21_o3"], &["d21_o3"]);
+        check(&["d21_fast"], &["d21_o3_lto <- d21_fast"]);
+        check(&["d2_o3_clang15"], &["d21_o3_clang15 <- d2_o3_clang15"]);
+        check(&["d2beta1_def"], &["d2beta1_def"]);
+        check(&["ddistro_o3"], &["ddistro_o3 <- ddistro_o3"]);
+        check(&["d2_o3", "d21_o3", "d2_o3"], &["d21_o3 <- d2_o3"]);
+        check(&["d34_o3"], &["d34_o3"]);
+    }
+
+    #[test]
+    fn patterns_pick_pinned_releases_of_the_default_toolchain() {
+        check(&["d*_o3"], &["d10_o3", "d20_o3", "d21_o3"]);
+        check(&["d{1,2}0_{def,o3}"], &["d10_def", "d10_o3", "d20_def", "d20_o3"]);
+        check(&["d21_o3{,_lto}"], &["d21_o3", "d21_o3_lto"]);
+        check(&["d2*beta*_o3"], &["d2beta1_o3"]);
+        check(&["d21_o3*_clang15"], &["d21_o3_clang15", "d21_o3_lto_clang15"]);
+    }
+
+    #[test]
+    fn patterns_take_aliases_only_where_they_match_nothing_else() {
+        check(&["d2_*o3"], &["d21_o3 <- d2_o3"]);
+        check(&["d2[01]_fast"], &["d20_o3_lto <- d20_fast", "d21_o3_lto <- d21_fast"]);
+        check(
+            &["ddistro_{def,o3}"],
+            &["ddistro_def <- ddistro_def", "ddistro_o3 <- ddistro_o3"],
+        );
+        assert!(select(&sample::recipe(&[]), &["x*"]).unwrap_err()[0].starts_with("no build matches `x*`"));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_with_the_nearest_all_at_once() {
+        let errors = select(
+            &sample::recipe(&[]),
+            &["d21_o4", "d9_o3", "a/d21_o3", "@nights", "d21_o3_gcc"],
+        )
+        .unwrap_err();
+        let starts = [
+            "unknown build `d21_o4`\nhint: did you mean `d21_o3`",
+            "`d9_o3` names series 9 of demo, of which no release is pinned",
+            "unknown build `a/d21_o3`\nhint: a build is named without a directory",
+            "unknown set `@nights`",
+            "unknown build `d21_o3_gcc`",
+        ];
+        assert_eq!(errors.len(), starts.len());
+        for (error, start) in errors.iter().zip(starts) {
+            assert!(error.starts_with(start), "{error}");
+        }
+    }
+
+    #[test]
+    fn digits_that_can_be_read_two_ways_list_the_readings() {
+        let error = |recipe: &Recipe, name: &str| select(recipe, &[name]).unwrap_err().join("\n");
+        let one = error(&sample::recipe(&[]), "d345_o3");
+        assert!(one.starts_with("`d345_o3` can be read in 2 ways"), "{one}");
+        for reading in ["demo 3.45, variant o3", "demo 34.5, variant o3"] {
+            assert!(one.contains(reading), "{one}");
+        }
+        // A release of a series of two numbers has three.
+        let two = sample::recipe(&sample::TWO_PARTS);
+        assert_eq!(select(&two, &["d578_o3"]).unwrap(), ["d578_o3"]);
+        let readings = error(&two, "d5744_o3");
+        for reading in ["demo 5.7.44,", "demo 5.74.4,"] {
+            assert!(readings.contains(reading), "{readings}");
+        }
+        assert!(!readings.contains("57.4.4"), "outside the range: {readings}");
+        assert!(error(&two, "d58_o3").contains("names series 5.8 of demo"));
+        assert_eq!(select(&two, &["d57_o3"]).unwrap(), ["d571_o3 <- d57_o3"]);
     }
 }

@@ -16,11 +16,11 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use bm::digest::sha256;
 use bm::error::Exit;
 use bm::layout::{Layout, files_file, manifest_file};
 use bm::model::manifest::Manifest;
 use bm::model::name::BuildName;
-use bm::store::files::sha256_hex;
 use bm::store::lock::{LockWait, Locking, Locks};
 use bm::store::manifest::ManifestState;
 use bm::store::prefix::{Sealed, failed_tree, place};
@@ -84,7 +84,7 @@ impl Store {
     }
 
     fn manifest(&self, tree: &Path, serial: u64) -> Manifest {
-        let sha256 = sha256_hex(&fs::read(files_file(tree)).unwrap());
+        let sha256 = sha256(fs::read(files_file(tree)).unwrap());
         serde_json::from_value(fixture::manifest(&self.prefix(), IDENTITY, &sha256, serial)).unwrap()
     }
 

@@ -3,8 +3,9 @@
 //! Owns the search order and the question which package a library came from. Knows no claims.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::time::Duration;
 
 use rayon::prelude::*;
 
@@ -13,6 +14,12 @@ use super::prefix::expand_origin;
 use super::record::normalize;
 use crate::error::Result;
 use crate::model::manifest::{Finding, Library};
+use crate::process;
+
+const DPKG_QUERY: &str = "/usr/bin/dpkg-query";
+
+/// The package database answers at once or is locked up.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Finds every library that the programs and libraries below `tree` name. `tree` is where the prefix
 /// is now (staged or placed), `prefix` where it was configured to be. Libraries of the prefix's own
@@ -117,7 +124,7 @@ impl System {
     fn ask() -> Self {
         let told = ["/sbin/ldconfig", "/usr/sbin/ldconfig"]
             .iter()
-            .find_map(|ldconfig| answer(Command::new(ldconfig).arg("-p")));
+            .find_map(|ldconfig| answer(&[OsStr::new(ldconfig), OsStr::new("-p")]));
         System {
             cache: told.map(|text| parse_cache(&text)).unwrap_or_default(),
         }
@@ -148,14 +155,11 @@ fn parse_cache(text: &str) -> HashMap<String, Vec<PathBuf>> {
 
 /// What a short question prints, an unsuccessful one too: `dpkg-query -S` fails when one of many
 /// paths belongs to no package.
-fn answer(command: &mut Command) -> Option<String> {
-    let done = command
-        .env_clear()
-        .env("LC_ALL", "C")
-        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-        .output()
-        .ok()?;
-    Some(String::from_utf8_lossy(&done.stdout).into_owned())
+fn answer(argv: &[&OsStr]) -> Option<String> {
+    let env = [("LC_ALL", "C"), ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")];
+    let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let said = process::capture(argv, &env, Path::new("/"), None, PATIENCE).ok()?;
+    Some(String::from_utf8_lossy(&said.stdout).into_owned())
 }
 
 /// Package and version of each path, where dpkg knows them.
@@ -164,7 +168,11 @@ fn packages(paths: &[PathBuf]) -> HashMap<PathBuf, String> {
         return HashMap::new();
     }
     let spelled: Vec<_> = paths.iter().flat_map(|p| spellings(p)).collect();
-    let owners = answer(Command::new("/usr/bin/dpkg-query").arg("-S").args(&spelled)).unwrap_or_default();
+    let query = |option: &[&'static str], of: Vec<&OsStr>| {
+        let program = [DPKG_QUERY].iter().chain(option).map(OsStr::new);
+        answer(&program.chain(of).collect::<Vec<_>>()).unwrap_or_default()
+    };
+    let owners = query(&["-S"], spelled.iter().map(|p| p.as_os_str()).collect());
     let owners = parse_owners(&owners);
     let mut names: Vec<_> = owners.values().collect();
     names.sort();
@@ -173,7 +181,7 @@ fn packages(paths: &[PathBuf]) -> HashMap<PathBuf, String> {
         return HashMap::new();
     }
     let format = "-f=${binary:Package} ${Version}\\n";
-    let text = answer(Command::new("/usr/bin/dpkg-query").args(["-W", format]).args(&names)).unwrap_or_default();
+    let text = query(&["-W", format], names.iter().map(OsStr::new).collect());
     let versions: HashMap<_, _> = text.lines().filter_map(|l| l.split_once(' ')).collect();
     let package_of = |path: &PathBuf| {
         let name = spellings(path).iter().find_map(|s| owners.get(s))?;
@@ -252,7 +260,11 @@ mod tests {
     }
 
     fn link(dir: &Path, args: &[&str]) {
-        let done = Command::new("gcc").args(args).current_dir(dir).output().unwrap();
+        let done = std::process::Command::new("gcc")
+            .args(args)
+            .current_dir(dir)
+            .output()
+            .unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
 

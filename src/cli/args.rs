@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::exec::decide::Rebuild;
 use crate::model::recipe::SourceKind;
 use crate::plan::StepName;
 
@@ -173,15 +174,6 @@ impl From {
             _ => None,
         }
     }
-}
-
-/// When a prefix that is already there is built again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Rebuild {
-    /// Always
-    All,
-    /// Where the compiler or another tool moved, or the recipe changed
-    Stale,
 }
 
 /// `bm build`.

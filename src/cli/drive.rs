@@ -9,9 +9,9 @@ use fs_err as fs;
 use crate::context::Context;
 use crate::error::{Error, Exit, IoContext as _, Result};
 use crate::exec::{self, kept};
-use crate::process;
 use crate::model::manifest::Manifest;
 use crate::plan::show::shell_line;
+use crate::process;
 use crate::server::{self, Change, ServerOpts, State};
 
 use super::args::{One, Server, ServerAt};

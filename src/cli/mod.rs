@@ -3,6 +3,7 @@
 pub mod args;
 mod builds;
 mod drive;
+mod host;
 mod planning;
 mod prefixes;
 mod records;
@@ -103,8 +104,8 @@ fn dispatch(ctx: &Context, command: Command) -> Ended {
             selection,
             install,
             json,
-        } => builds::deps(ctx, &selection, install, json.json),
-        Command::Doctor { builds } => builds::doctor(ctx, &builds),
+        } => host::deps(ctx, &selection, install, json.json),
+        Command::Doctor { builds } => host::doctor(ctx, &builds),
         Command::List {
             builds,
             built,

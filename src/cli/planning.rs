@@ -104,10 +104,7 @@ pub fn step(selection: &Selection) -> Result<Option<StepName>> {
 ///
 /// # Errors
 /// As [`requests`], and for a step.
-pub fn requests_without_step(
-    ctx: &Context,
-    selection: &Selection,
-) -> Result<Vec<(BuildName, Request)>, Vec<Error>> {
+pub fn requests_without_step(ctx: &Context, selection: &Selection) -> Result<Vec<(BuildName, Request)>, Vec<Error>> {
     if let Some(step) = step(selection).map_err(one)? {
         return Err(one(Error::new(
             Exit::Usage,
@@ -135,7 +132,10 @@ fn ad_hoc(ctx: &Context, selection: &Selection) -> Result<(BuildName, Request)> 
             let error = Error::new(Exit::Usage, format!("unknown product `{product}`"));
             let products = || quoted(&known, "and");
             error.hint(did_you_mean(product, known.iter().copied()).unwrap_or_else(|| {
-                format!("products are {}; `--rev` and `--source` take a product, not a build", products())
+                format!(
+                    "products are {}; `--rev` and `--source` take a product, not a build",
+                    products()
+                )
             }))
         })?;
     let wanted = selection.variant.as_deref().unwrap_or(DEFAULT_VARIANT);
@@ -195,10 +195,12 @@ fn join(plans: &mut Vec<BuildPlan>, plan: BuildPlan) -> Result<()> {
     };
     if known.inputs != plan.inputs {
         let source = |p: &BuildPlan| format!("{} {}", p.source.kind, p.source.reference);
-        return Err(Error::new(Exit::Usage, format!("`{}` is asked for in two ways", plan.name))
-            .detail("one", source(known))
-            .detail("other", source(&plan))
-            .hint("ask for one of them, or give one another name with `--name`"));
+        return Err(
+            Error::new(Exit::Usage, format!("`{}` is asked for in two ways", plan.name))
+                .detail("one", source(known))
+                .detail("other", source(&plan))
+                .hint("ask for one of them, or give one another name with `--name`"),
+        );
     }
     for link in plan.links {
         if !known.links.contains(&link) {
@@ -303,7 +305,13 @@ impl<'a> Planner<'a> {
         let obstacles = std::mem::take(&mut plan.obstacles);
         plan.obstacles = obstacles
             .into_iter()
-            .map(|o| if o.exit() == Exit::Host { o.hint(hint.clone()) } else { o })
+            .map(|o| {
+                if o.exit() == Exit::Host {
+                    o.hint(hint.clone())
+                } else {
+                    o
+                }
+            })
             .collect();
     }
 

@@ -93,7 +93,10 @@ pub fn path(ctx: &Context, args: &Built) -> Ended {
     let (manifests, links) = built(ctx).map_err(one)?;
     let picked = select::among(&names(&manifests), &links, &args.builds)?;
     // In version order whatever the order of the selectors.
-    for manifest in manifests.iter().filter(|m| picked.iter().any(|name| name.as_str() == m.name)) {
+    for manifest in manifests
+        .iter()
+        .filter(|m| picked.iter().any(|name| name.as_str() == m.name))
+    {
         ctx.shell.result(&manifest.prefix);
     }
     Ok(Exit::Ok)
@@ -279,8 +282,11 @@ pub fn verify(ctx: &Context, args: &Built, json: bool) -> Ended {
     if errors.is_empty() { Ok(Exit::Ok) } else { Err(errors) }
 }
 
-/// Selectors that are links, with what they point to, and the rest: `rm` of a link removes the link.
-fn split_links(ctx: &Context, selectors: &[String]) -> Result<(Vec<(BuildName, BuildName)>, Vec<String>)> {
+/// Another name and the build it stands for.
+type Link = (BuildName, BuildName);
+
+/// Selectors that are links, and the rest: `rm` of a link removes the link.
+fn split_links(ctx: &Context, selectors: &[String]) -> Result<(Vec<Link>, Vec<String>)> {
     let (mut links, mut rest) = (Vec::new(), Vec::new());
     for selector in selectors {
         let link = match selector.parse::<BuildName>() {

@@ -43,7 +43,12 @@ impl<'a> Attempt<'a> {
             logs: layout.logs(&plan.name),
             source: SourceRecord {
                 kind: plan.source.kind.to_string(),
-                url: plan.source.urls.first().map(|url| text::public_url(url)).unwrap_or_default(),
+                url: plan
+                    .source
+                    .urls
+                    .first()
+                    .map(|url| text::public_url(url))
+                    .unwrap_or_default(),
                 reference: plan.source.reference.clone(),
                 commit: plan.source.commit.clone(),
                 sha256: plan.source.sha256.clone(),
@@ -209,7 +214,10 @@ impl<'a> Attempt<'a> {
         let work = (!self.runner.options.keep).then_some(&self.work.0);
         for tree in work.into_iter().chain([&self.logs]) {
             if let Err(error) = disk::remove_tree(tree) {
-                self.runner.ctx.shell.warning(format!("{}: {}", error.headline(), error.causes().join(": ")));
+                self.runner
+                    .ctx
+                    .shell
+                    .warning(format!("{}: {}", error.headline(), error.causes().join(": ")));
             }
         }
     }
@@ -275,7 +283,11 @@ impl<'a> Attempt<'a> {
     /// One command as a child process, under a token of the job budget.
     fn call(&mut self, call: &Call) -> Result<()> {
         let command = Command {
-            argv: call.argv.iter().map(|arg| arg.placed(|field| self.place(field))).collect(),
+            argv: call
+                .argv
+                .iter()
+                .map(|arg| arg.placed(|field| self.place(field)))
+                .collect(),
             env: self.environment()?,
             dir: self.work.build(),
             log: self.log(call.step),

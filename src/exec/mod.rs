@@ -19,7 +19,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::cli::args::Rebuild;
 use crate::context::Context;
 use crate::error::{Error, Exit, IoContext as _, Result};
 use crate::model::name::BuildName;
@@ -31,7 +30,7 @@ use crate::store::manifest::ManifestState;
 use crate::store::{self, alias, disk, recover};
 use crate::text;
 
-use decide::{Decision, Found};
+use decide::{Decision, Found, Rebuild};
 use jobs::JobPool;
 
 /// What `build` was told.
@@ -230,7 +229,10 @@ impl<'a> Runner<'a> {
 /// Job budgets that killed bm processes left behind.
 fn remove_budgets_of_the_dead(jobs: &Path) -> Result<()> {
     for name in disk::names_in(jobs)? {
-        let pid = name.to_str().and_then(|n| n.strip_suffix(".fifo")).and_then(|n| n.parse::<u32>().ok());
+        let pid = name
+            .to_str()
+            .and_then(|n| n.strip_suffix(".fifo"))
+            .and_then(|n| n.parse::<u32>().ok());
         if pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
             disk::remove_file(&jobs.join(name))?;
         }

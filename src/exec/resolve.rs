@@ -69,7 +69,11 @@ impl<'a> Resolver<'a> {
 
     fn release(&self, recipe: &Recipe, name: BuildName, request: Request, version: Version) -> Result<Resolved> {
         let pin = recipe.versions.iter().find(|p| p.version == version);
-        let locked = self.lock.borrow().find_tarball(recipe.product.as_str(), &version.to_string()).cloned();
+        let locked = self
+            .lock
+            .borrow()
+            .find_tarball(recipe.product.as_str(), &version.to_string())
+            .cloned();
         let kind = request.from.or(self.ctx.default_from()?).unwrap_or_else(|| {
             let has_sum = pin.is_some_and(|p| p.sha256.is_some()) || locked.is_some();
             if has_sum || recipe.sources.git.is_none() {
@@ -181,7 +185,11 @@ impl<'a> Resolver<'a> {
             return Ok(plan);
         }
         plan.pinned_by = "lockfile".to_owned();
-        let locked = self.lock.borrow().find_git(recipe.product.as_str(), &version.to_string()).cloned();
+        let locked = self
+            .lock
+            .borrow()
+            .find_git(recipe.product.as_str(), &version.to_string())
+            .cloned();
         if let Some(locked) = locked {
             plan.commit = Some(locked.commit);
         } else if self.reach == Reach::Network {
@@ -359,3 +367,6 @@ fn no_version(recipe: &Recipe) -> Error {
 pub fn now() -> String {
     humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string()
 }
+
+#[cfg(test)]
+mod tests;

@@ -96,7 +96,11 @@ impl Version {
     /// Likewise in the templates of names, where a series has no dots: drivers split names at them.
     pub fn name_field(&self, field: &str, series_parts: usize) -> Option<String> {
         let value = self.field(field, series_parts)?;
-        Some(if field == "version.series" { value.replace('.', "") } else { value })
+        Some(if field == "version.series" {
+            value.replace('.', "")
+        } else {
+            value
+        })
     }
 
     /// The spelling in tags of Postgres: dots as underscores, pre-releases in capitals after one

@@ -124,8 +124,12 @@ fn commands(
         })
         .collect();
     let configure = values.fill_all(holding(&recipe.configure, cell).flatten());
-    let compile: Vec<_> = holding(&recipe.compile, cell).map(|call| values.fill_all(call)).collect();
-    let install: Vec<_> = holding(&recipe.install, cell).map(|call| values.fill_all(call)).collect();
+    let compile: Vec<_> = holding(&recipe.compile, cell)
+        .map(|call| values.fill_all(call))
+        .collect();
+    let install: Vec<_> = holding(&recipe.install, cell)
+        .map(|call| values.fill_all(call))
+        .collect();
     let calls = build_system::calls(
         recipe.build_system,
         values.prefix,
@@ -161,7 +165,11 @@ fn holding<'a, T>(list: &'a [Conditional<T>], cell: &Cell<'_>) -> impl Iterator<
 /// Why parts of the recipe took part, each reason once.
 fn notes(recipe: &Recipe, cell: &Cell<'_>) -> Vec<Reason> {
     fn of<T>(list: &[Conditional<T>], cell: &Cell<'_>, notes: &mut Vec<Reason>) {
-        for reason in list.iter().filter(|c| c.when.holds(cell)).filter_map(|c| c.reason.as_ref()) {
+        for reason in list
+            .iter()
+            .filter(|c| c.when.holds(cell))
+            .filter_map(|c| c.reason.as_ref())
+        {
             if !notes.iter().any(|known| known.text == reason.text) {
                 notes.push(reason.clone());
             }
@@ -223,7 +231,12 @@ fn limits(recipe: &Recipe, cell: &Cell<'_>, name: &BuildName) -> Vec<Error> {
 
 /// A word that speaks of a commit where the source is none.
 fn without_commit(run: &Commands, kind: SourceKind, name: &BuildName) -> Option<Error> {
-    let mut words = run.calls.iter().flat_map(|c| &c.argv).flat_map(|a| &a.parts).chain(run.env.values());
+    let mut words = run
+        .calls
+        .iter()
+        .flat_map(|c| &c.argv)
+        .flat_map(|a| &a.parts)
+        .chain(run.env.values());
     let left = |word: &Word| fields::filled(word, |f| (f == "commit9").then(String::new)) != word.text;
     let word = words.find(|word| kind != SourceKind::Git && left(word))?;
     Some(

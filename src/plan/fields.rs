@@ -70,7 +70,11 @@ impl Values<'_> {
 pub fn release(recipe: &Recipe, version: &Version, bare_commit: Option<&str>) -> String {
     let of_commit = bare_commit.and_then(|commit| {
         let commit9 = commit.get(..9)?;
-        recipe.names.git.format(|f| (f == "commit9").then(|| commit9.to_owned())).ok()
+        recipe
+            .names
+            .git
+            .format(|f| (f == "commit9").then(|| commit9.to_owned()))
+            .ok()
     });
     of_commit.unwrap_or_else(|| matrix::release_name(recipe, version))
 }
@@ -89,7 +93,9 @@ fn replace(text: &str, value: impl Fn(&str) -> Option<String>) -> String {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {
         out.push_str(before);
-        let field = after.split_once('}').and_then(|(field, tail)| Some((value(field)?, tail)));
+        let field = after
+            .split_once('}')
+            .and_then(|(field, tail)| Some((value(field)?, tail)));
         match field {
             Some((value, tail)) => {
                 out.push_str(&value);

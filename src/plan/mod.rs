@@ -9,6 +9,8 @@ pub mod build_system;
 pub mod fields;
 pub mod identity;
 pub mod show;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -110,21 +110,41 @@ pub fn explain(plan: &BuildPlan) -> String {
     )];
     lines.extend(plan.links.iter().map(|link| format!("  also named {link}")));
     lines.push(format!("prefix    {}", plan.prefix.display()));
-    lines.push(format!("identity  {}", plan.identity.as_deref().unwrap_or("unresolved")));
+    lines.push(format!(
+        "identity  {}",
+        plan.identity.as_deref().unwrap_or("unresolved")
+    ));
     lines.extend(plan.unresolved.iter().map(|what| format!("  unresolved: {what}")));
     for obstacle in &plan.obstacles {
         lines.push(format!("obstacle  {}", obstacle.headline()));
-        lines.extend(obstacle.details().iter().map(|(label, value)| format!("  {label}: {value}")));
+        lines.extend(
+            obstacle
+                .details()
+                .iter()
+                .map(|(label, value)| format!("  {label}: {value}")),
+        );
     }
     explain_source(plan, &mut lines);
     lines.extend(plan.run.patches.iter().map(|patch| {
-        format!("patch     {} -p{} sha256 {}  [{}]", patch.file, patch.strip, patch.sha256, patch.origin)
+        format!(
+            "patch     {} -p{} sha256 {}  [{}]",
+            patch.file, patch.strip, patch.sha256, patch.origin
+        )
     }));
     lines.extend(plan.notes.iter().map(|note| format!("note      {note}")));
-    lines.extend(plan.requires.iter().map(|r| format!("needs     {}  [{}]", r.need, r.origin)));
+    lines.extend(
+        plan.requires
+            .iter()
+            .map(|r| format!("needs     {}  [{}]", r.need, r.origin)),
+    );
     if !plan.run.env.is_empty() {
         lines.push("environment of the commands, besides bm's own:".to_owned());
-        lines.extend(plan.run.env.iter().map(|(name, word)| format!("    {name}={}    {}", word.text, word.origin)));
+        lines.extend(
+            plan.run
+                .env
+                .iter()
+                .map(|(name, word)| format!("    {name}={}    {}", word.text, word.origin)),
+        );
     }
     for call in &plan.run.calls {
         explain_call(call, &mut lines);
@@ -134,7 +154,10 @@ pub fn explain(plan: &BuildPlan) -> String {
 
 fn explain_source(plan: &BuildPlan, lines: &mut Vec<String>) {
     let source = &plan.source;
-    let url = source.urls.first().map_or_else(|| "-".to_owned(), |url| public_url(url));
+    let url = source
+        .urls
+        .first()
+        .map_or_else(|| "-".to_owned(), |url| public_url(url));
     lines.push(format!("source    {} {} ({url})", source.kind, source.reference));
     if let Some(pin) = source.commit.as_ref().or(source.sha256.as_ref()) {
         let by = &source.pinned_by;
@@ -151,10 +174,18 @@ fn explain_call(call: &Call, lines: &mut Vec<String>) {
     for arg in &call.argv {
         let head = arg.head();
         if head.is_empty() {
-            lines.extend(arg.parts.iter().map(|word| format!("    {:width$}    {}", word.text, word.origin)));
+            lines.extend(
+                arg.parts
+                    .iter()
+                    .map(|word| format!("    {:width$}    {}", word.text, word.origin)),
+            );
         } else {
             lines.push(format!("    {head}"));
-            lines.extend(arg.parts.iter().map(|word| format!("      {:width$}  {}", word.text, word.origin)));
+            lines.extend(
+                arg.parts
+                    .iter()
+                    .map(|word| format!("      {:width$}  {}", word.text, word.origin)),
+            );
         }
     }
     if call.make {

@@ -77,7 +77,10 @@ pub fn capture_until<S: AsRef<OsStr>>(
     let (stdout, stderr) = match outcome.doing(|| format!("cannot read from `{shown}`"))? {
         Collected::All { stdout, stderr } => (stdout, stderr),
         Collected::Stopped => {
-            return Err(Error::new(Exit::Interrupted, format!("interrupted while `{shown}` ran")));
+            return Err(Error::new(
+                Exit::Interrupted,
+                format!("interrupted while `{shown}` ran"),
+            ));
         }
         Collected::TimedOut => {
             let limit = humantime::format_duration(timeout);
@@ -289,7 +292,14 @@ mod tests {
         assert!(until("exit 0").unwrap().status.success());
         let dir = tempfile::tempdir().unwrap();
         let begun = dir.path().join("begun");
-        rustix::fs::mknodat(rustix::fs::CWD, &begun, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR, 0).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &begun,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+            0,
+        )
+        .unwrap();
         let result = std::thread::scope(|scope| {
             let run = scope.spawn(|| until(&format!("echo $$ > '{}'; exec cat < '{0}'", begun.display())));
             let pid = std::fs::read_to_string(&begun).unwrap();
@@ -297,7 +307,10 @@ mod tests {
             (pid, run.join().unwrap())
         });
         assert_eq!(result.1.unwrap_err().exit(), Exit::Interrupted);
-        assert!(!Path::new("/proc").join(result.0.trim()).exists(), "it is gone and reaped");
+        assert!(
+            !Path::new("/proc").join(result.0.trim()).exists(),
+            "it is gone and reaped"
+        );
     }
 
     #[test]

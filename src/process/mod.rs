@@ -23,9 +23,9 @@ use std::time::Duration;
 
 use crate::error::Result;
 
-pub use launch::unignore;
 pub use capture::{Captured, capture, capture_until};
 pub use environment::{base, fetch_extra, host_path, redo_by_hand};
+pub use launch::unignore;
 pub use protocol::Jobserver;
 pub use running::{Running, set_supervisor, spawn};
 pub use signals::{Cancel, Urgency, install_handlers};

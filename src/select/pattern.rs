@@ -97,12 +97,23 @@ mod tests {
                 assert!(!glob.is_match(name), "{pattern} {name}");
             }
         };
-        check("pg{15,16}*_o3", &["pg151_o3", "pg160_o3"], &["pg141_o3", "pg151_o3_native"]);
-        check("pg151_o3{,_native}", &["pg151_o3", "pg151_o3_native"], &["pg151_o3_native_lto"]);
+        check(
+            "pg{15,16}*_o3",
+            &["pg151_o3", "pg160_o3"],
+            &["pg141_o3", "pg151_o3_native"],
+        );
+        check(
+            "pg151_o3{,_native}",
+            &["pg151_o3", "pg151_o3_native"],
+            &["pg151_o3_native_lto"],
+        );
         check("pg15[12]_o?", &["pg151_o3", "pg152_o2"], &["pg153_o3"]);
         for bad in ["pg{15", "pg[15"] {
             let error = glob(bad).unwrap_err();
-            assert_eq!((error.exit(), error.headline()), (Exit::Usage, format!("`{bad}` is not a pattern").as_str()));
+            assert_eq!(
+                (error.exit(), error.headline()),
+                (Exit::Usage, format!("`{bad}` is not a pattern").as_str())
+            );
         }
     }
 
@@ -127,7 +138,10 @@ mod tests {
         };
         assert_eq!(pick(&["pg16_o3"]).unwrap(), [name("pg164_o3")]);
         assert_eq!(pick(&["pg*"]).unwrap(), names);
-        assert_eq!(pick(&["pg164_o3", "pg*", "pg16_o3"]).unwrap(), [name("pg164_o3"), name("pg150_o3")]);
+        assert_eq!(
+            pick(&["pg164_o3", "pg*", "pg16_o3"]).unwrap(),
+            [name("pg164_o3"), name("pg150_o3")]
+        );
         let errors = pick(&["pg16_*", "pg16_o4", "x/y"]).unwrap_err();
         let hints: Vec<_> = errors.iter().map(|e| e.hint_text().unwrap()).collect();
         assert!(errors.iter().all(|e| e.exit() == Exit::Usage));

@@ -91,8 +91,11 @@ pub fn hash(tree: &Path) -> Result<String> {
 }
 
 fn odd(path: &Path) -> Error {
-    Error::new(Exit::Source, format!("`{}` is no file, directory or link", path.display()))
-        .hint("take it out of the source tree")
+    Error::new(
+        Exit::Source,
+        format!("`{}` is no file, directory or link", path.display()),
+    )
+    .hint("take it out of the source tree")
 }
 
 /// Copies a tree into an existing empty directory, with times; gives the hash of what was copied.
@@ -113,7 +116,11 @@ pub fn copy(tree: &Path, dest: &Path) -> Result<String> {
             // Generated files must stay newer than what they were made from. Opened for reading: the
             // owner may set the time of a file that nobody may write to.
             let time = meta.modified().doing(doing)?;
-            fs::File::open(&to).doing(doing)?.file().set_modified(time).doing(doing)?;
+            fs::File::open(&to)
+                .doing(doing)?
+                .file()
+                .set_modified(time)
+                .doing(doing)?;
         } else {
             // Copying a fifo would wait for ever.
             return Err(odd(&from));

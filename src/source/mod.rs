@@ -112,12 +112,11 @@ fn start(
 ) -> Result<Ran> {
     log.line(format!("+ {}", shown(argv)));
     let stdin = (!stdin.is_empty()).then_some(stdin);
-    let captured = process::capture_until(argv, env, dir, stdin, CHILD_LIMIT, Some(cancel)).map_err(|e| {
-        match e.exit() {
+    let captured =
+        process::capture_until(argv, env, dir, stdin, CHILD_LIMIT, Some(cancel)).map_err(|e| match e.exit() {
             Exit::Interrupted => interrupted(),
             _ => disguised(&e, argv),
-        }
-    })?;
+        })?;
     let ran = Ran {
         ok: captured.status.success(),
         status: captured.status.to_string(),
@@ -294,7 +293,15 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let log = temp.path().join("log");
         let argv = ["/no/such/git".into(), "https://me:secret@x.org/a".into()];
-        let error = start(&argv, &BTreeMap::new(), temp.path(), b"", &Cancel::default(), &Log::to(&log)).unwrap_err();
+        let error = start(
+            &argv,
+            &BTreeMap::new(),
+            temp.path(),
+            b"",
+            &Cancel::default(),
+            &Log::to(&log),
+        )
+        .unwrap_err();
         assert!(!error.to_string().contains("secret"), "{error}");
         assert_eq!(fs::read_to_string(&log).unwrap(), "+ /no/such/git https://x.org/a\n");
     }

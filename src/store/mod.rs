@@ -9,7 +9,7 @@ pub mod carry;
 pub mod disk;
 pub mod files;
 #[cfg(test)]
-mod fixture;
+pub mod fixture;
 pub mod history;
 pub mod journal;
 pub mod lock;

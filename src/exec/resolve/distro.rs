@@ -59,9 +59,12 @@ impl Resolver<'_> {
             );
         }
         locked.version.parse().map_err(|e| {
-            Error::new(Exit::Store, format!("the lockfile gives `{}` a bad version", locked.name))
-                .detail("file", file.display())
-                .caused_by(e)
+            Error::new(
+                Exit::Store,
+                format!("the lockfile gives `{}` a bad version", locked.name),
+            )
+            .detail("file", file.display())
+            .caused_by(e)
         })
     }
 

@@ -109,9 +109,7 @@ fn versions(file: &RecipeFile, reader: &mut Reader<'_>) {
 
 /// A name of a release or series; `None` when the template has fields of its own, which is reported elsewhere.
 fn format(template: &Template, version: &Version, series_parts: usize) -> Option<String> {
-    template
-        .format(|field| version.name_field(field, series_parts))
-        .ok()
+    template.format(|field| version.name_field(field, series_parts)).ok()
 }
 
 fn atoms(rows: &[AtomRow], reader: &mut Reader<'_>) {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::model::recipe::{
     Atom, BuildSystem, Claims, CompilerLimit, Conditional, DistroSource, Driver, Expect, Flags, GitSource, Hint,
-    MakeCall, Names, Need, PatchSpec, PinnedVersion, Reason, Recipe, Requirement, Smoke, Sources, TarballSource, VariantSpec,
-    VersionFrom, Word,
+    MakeCall, Names, Need, PatchSpec, PinnedVersion, Reason, Recipe, Requirement, Smoke, Sources, TarballSource,
+    VariantSpec, VersionFrom, Word,
 };
 
 use super::super::at::At;

@@ -66,7 +66,10 @@ fn a_good_recipe_is_read_with_the_line_of_every_word() {
     let ids: Vec<_> = recipe.versions.iter().map(|v| v.version.to_string()).collect();
     assert_eq!(ids, ["1.1", "2.0"], "in version order");
     assert_eq!(recipe.configure[1].value[0].origin.to_string(), "recipes/demo.toml:10");
-    assert_eq!(recipe.configure[1].reason.as_ref().map(|r| r.text.as_str()), Some("new"));
+    assert_eq!(
+        recipe.configure[1].reason.as_ref().map(|r| r.text.as_str()),
+        Some("new")
+    );
     assert_eq!(
         recipe.atoms.iter().map(|a| a.name.as_str()).collect::<Vec<_>>(),
         ["o2", "o3", "lto"]
