@@ -1,7 +1,7 @@
 //! What the parts of a recipe say about each other: versions and their names, atoms and variants,
 //! aliases, patches.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::model::name::{BuildName, Template};
@@ -72,6 +72,7 @@ fn versions(file: &RecipeFile, reader: &mut Reader<'_>) {
     let parts = usize::from(*file.series_parts);
     let mut ids: BTreeMap<String, Range<usize>> = BTreeMap::new();
     let mut names: BTreeMap<String, (String, Range<usize>)> = BTreeMap::new();
+    let mut twins = BTreeSet::new();
     let mut of_series: BTreeMap<String, Range<usize>> = BTreeMap::new();
     for row in &file.versions {
         let (id, span) = ((*row.id).clone(), row.id.span());
@@ -91,12 +92,14 @@ fn versions(file: &RecipeFile, reader: &mut Reader<'_>) {
             reader.problem(span.clone(), "bad release name", e);
         }
         if let Some((other, first)) = names.insert(name.clone(), (id.clone(), span.clone())) {
+            twins.insert(name.clone());
             let what = format!("versions `{other}` and `{id}` are both named `{name}`");
             reader.report(Problem::new(span, what, "and this one").other(first, "this one"));
         }
     }
     for (name, (id, span)) in names {
-        if of_series.contains_key(&name) {
+        // Of two that share a name one may be a slip; that is said already.
+        if of_series.contains_key(&name) && !twins.contains(&name) {
             let what = format!("version `{id}` has the name of a series");
             reader.problem(
                 span,
