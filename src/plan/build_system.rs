@@ -16,8 +16,8 @@ pub fn calls(
     toolchain: &Toolchain,
     flags: &Flags,
     configure: &[Word],
-    compile: &[&MakeCall],
-    install: &[&MakeCall],
+    compile: &[MakeCall],
+    install: &[MakeCall],
 ) -> Vec<Call> {
     match system {
         BuildSystem::Autoconf => {

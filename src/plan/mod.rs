@@ -16,10 +16,10 @@ use serde_json::Value;
 use crate::matrix;
 use crate::model::build::{Request, Variant, merge_claims, merge_flags};
 use crate::model::manifest::{Tool, ToolchainRecord};
-use crate::model::name::{BuildName, ProductName};
+use crate::model::name::{BuildName, ProductName, Template};
 use crate::model::recipe::{
-    Cell, Claims, Conditional, Driver, Expect, Family, Flags, Hint, Origin, PatchSpec, Recipe, Requirement, Smoke,
-    SourceKind, Toolchain, Word,
+    Cell, Claims, Conditional, Driver, Expect, Family, Flags, Hint, MakeCall, Origin, PatchSpec, Recipe, Requirement,
+    Smoke, SourceKind, Toolchain, Word,
 };
 use crate::model::version::Version;
 
@@ -283,21 +283,31 @@ pub fn plan(
     for flags in holding(&recipe.flags, &cell, &mut notes) {
         product_flags.extend(flags);
     }
-    let flags = merge_flags(
+    let prefix = root.join(name.as_str());
+    let fields = WordFields {
+        recipe,
+        version: &version,
+        variant: request.variant.name.as_str(),
+        toolchain: toolchain.name.as_str(),
+        prefix: &prefix,
+    };
+    let mut flags = merge_flags(
         recipe,
         toolchain,
         &request.variant,
         &product_flags,
         &request.extra_cflags,
     );
+    for list in [&mut flags.cflags, &mut flags.cxxflags, &mut flags.ldflags] {
+        *list = fields.fill_all(list);
+    }
     let configure: Vec<Word> = holding(&recipe.configure, &cell, &mut notes)
         .into_iter()
-        .flatten()
-        .cloned()
+        .flat_map(|words| fields.fill_all(words))
         .collect();
     let mut env: BTreeMap<String, Word> = holding(&recipe.env, &cell, &mut notes)
         .into_iter()
-        .flat_map(|e| e.iter().map(|(k, v)| (k.clone(), v.clone())))
+        .flat_map(|e| e.iter().map(|(k, v)| (k.clone(), fields.fill(v))))
         .collect();
     // Variables the user lets through win over the recipe's, and are part of the identity.
     env.extend(passed.iter().map(|(k, v)| (k.clone(), v.clone())));
@@ -310,9 +320,11 @@ pub fn plan(
             origin: origin.clone(),
         })
         .collect();
-    let compile: Vec<_> = holding(&recipe.compile, &cell, &mut notes);
-    let install: Vec<_> = holding(&recipe.install, &cell, &mut notes);
-    let prefix = root.join(name.as_str());
+    let mut make_calls = |list: &[Conditional<MakeCall>]| -> Vec<MakeCall> {
+        let calls = holding(list, &cell, &mut notes).into_iter();
+        calls.map(|words| fields.fill_all(words)).collect()
+    };
+    let (compile, install) = (make_calls(&recipe.compile), make_calls(&recipe.install));
     let calls = build_system::calls(
         recipe.build_system,
         &prefix,
@@ -322,6 +334,7 @@ pub fn plan(
         &compile,
         &install,
     );
+    let unfit = unfit_compiler(recipe, &cell);
     let requires = holding(&recipe.requires, &cell, &mut vec![])
         .into_iter()
         .cloned()
@@ -346,7 +359,7 @@ pub fn plan(
         variant: request.variant,
         inputs: Value::Null,
         identity: None,
-        unresolved: vec![],
+        unresolved: unfit.into_iter().collect(),
         name,
         links,
         version,
@@ -374,6 +387,60 @@ fn holding<'a, T>(list: &'a [Conditional<T>], cell: &Cell<'_>, notes: &mut Vec<S
             &c.value
         })
         .collect()
+}
+
+/// Why the recipe does not take this compiler, where it says so. Nothing while the compiler is not known.
+fn unfit_compiler(recipe: &Recipe, cell: &Cell<'_>) -> Option<String> {
+    let found = cell.compiler?;
+    let limits = recipe.compilers.iter().filter(|c| c.when.holds(cell));
+    let unfit = limits
+        .filter(|c| c.value.family == cell.family)
+        .find(|c| !c.value.works.matches(found))?;
+    let reason = unfit.reason.as_ref().map_or_else(String::new, |r| format!(" ({r})"));
+    Some(format!(
+        "a compiler that works: {} is {found}, {} {} takes {}{reason}",
+        cell.family, recipe.product, cell.version, unfit.value.works
+    ))
+}
+
+/// Values of the fields that words of a recipe may hold ([`crate::schema::WORD_FIELDS`]).
+struct WordFields<'a> {
+    recipe: &'a Recipe,
+    version: &'a Version,
+    variant: &'a str,
+    toolchain: &'a str,
+    prefix: &'a std::path::Path,
+}
+
+impl WordFields<'_> {
+    /// The word with its fields replaced. Only files have fields: what comes from bm or from the user's
+    /// command line is meant as it stands.
+    fn fill(&self, word: &Word) -> Word {
+        let mut word = word.clone();
+        if matches!(word.origin, Origin::File { .. })
+            && word.text.contains('{')
+            && let Ok(template) = word.text.parse::<Template>()
+        {
+            word.text = template
+                .format(|field| self.value(field))
+                .expect("schema checks the fields of words");
+        }
+        word
+    }
+
+    fn fill_all(&self, words: &[Word]) -> Vec<Word> {
+        words.iter().map(|w| self.fill(w)).collect()
+    }
+
+    fn value(&self, field: &str) -> Option<String> {
+        match field {
+            "release" => Some(matrix::release_name(self.recipe, self.version)),
+            "variant" => Some(self.variant.to_owned()),
+            "toolchain" => Some(self.toolchain.to_owned()),
+            "prefix" => Some(self.prefix.display().to_string()),
+            _ => matrix::version_field(self.recipe, self.version, field),
+        }
+    }
 }
 
 /// A number that orders versions: `150018` for 15.18 (series of one number), `50718` for 5.7.18.

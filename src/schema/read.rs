@@ -34,7 +34,8 @@ pub fn version_field(field: &str, version: &Version, series_parts: usize) -> Opt
     }
 }
 
-/// Fields a word of a command line, a flag or an environment value may use.
+/// Fields a word of a command line, a flag or an environment value may use; the plan replaces them. None
+/// speaks of a work directory or of the number of jobs: neither is part of an identity.
 pub const WORD_FIELDS: &[&str] = &[
     "version",
     "version.compact",
@@ -43,11 +44,7 @@ pub const WORD_FIELDS: &[&str] = &[
     "release",
     "variant",
     "toolchain",
-    "commit9",
     "prefix",
-    "source",
-    "build",
-    "jobs",
 ];
 
 /// Variables of a child's environment that are bm's own.
@@ -242,6 +239,14 @@ impl<'s> Reader<'s> {
             self.template(text, "a word", WORD_FIELDS, &[]);
         }
         self.source.word(text)
+    }
+
+    /// Words taken as they stand: braces in them are no fields.
+    pub fn literals(&mut self, list: &[At<String>]) -> Vec<Word> {
+        for text in list.iter().filter(|text| text.is_empty()) {
+            self.problem(text.span(), "empty word", "a word of a command line cannot be empty");
+        }
+        list.iter().map(|text| self.source.word(text)).collect()
     }
 
     pub fn words(&mut self, list: &[At<String>]) -> Vec<Word> {

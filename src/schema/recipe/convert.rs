@@ -64,7 +64,7 @@ pub(super) fn convert(file: &RecipeFile, source: &Source, reader: &mut Reader<'_
             super::Smoke::Postgres => Smoke::Postgres,
             super::Smoke::Command => Smoke::Command,
         },
-        smoke_command: reader.words(&file.smoke_command),
+        smoke_command: reader.literals(&file.smoke_command),
         hints: file.hints.iter().map(|row| hint(row, reader)).collect(),
         driver: driver(&file.driver, reader),
         text: source.text().clone(),
