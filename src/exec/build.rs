@@ -116,7 +116,11 @@ impl<'a> Attempt<'a> {
         }
         self.begin(StepName::Unpack);
         let src = self.work.src();
-        self.timed(StepName::Unpack, |a| fetched.unpack(a.plan, &src))?;
+        if let Err(error) = self.timed(StepName::Unpack, |a| fetched.unpack(a.plan, &src)) {
+            // There is nothing to look at in a tree that has no source, and a full disk needs the space.
+            let _ = disk::remove_tree(&self.work.0);
+            return Err(error);
+        }
         self.source.time = fetched.time;
         self.begin(StepName::Patch);
         self.patches = self.timed(StepName::Patch, Self::patch)?;
@@ -425,7 +429,14 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    /// Adds what every failure of a build says: which build, and where its tree is.
     fn with_tree(&self, error: Error) -> Error {
+        let named = error.headline().contains(&format!("`{}`", self.plan.name));
+        let error = if named {
+            error
+        } else {
+            error.detail("build", &self.plan.name)
+        };
         if self.work.src().is_dir() {
             error.detail("tree", format!("{} (kept)", self.work.0.display()))
         } else {
