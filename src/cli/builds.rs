@@ -309,7 +309,9 @@ fn missing(prober: &Prober, plans: &[&BuildPlan]) -> Result<Vec<Missing>> {
     }
     let own: Vec<Requirement> = plans
         .iter()
-        .map(|p| p.source.kind)
+        // Patches are applied by git, wherever the tree is from.
+        .flat_map(|p| [Some(p.source.kind), (!p.patches.is_empty()).then_some(SourceKind::Git)])
+        .flatten()
         .collect::<BTreeSet<_>>()
         .into_iter()
         .flat_map(requirements::own_needs)

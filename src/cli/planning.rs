@@ -220,7 +220,9 @@ impl<'a> Planner<'a> {
         }
         if net.offline && reach == Reach::Network {
             // What is to be carried to a machine without network is wanted as one list.
-            let to_build = plans.iter().filter(|p| matches!(exec::found(&p.prefix), Found::Nothing));
+            let to_build = plans
+                .iter()
+                .filter(|p| matches!(exec::found(&p.prefix), Found::Nothing));
             errors.extend(to_build.filter_map(|p| fetch::present(self.ctx, net, p).err()));
         }
         Err(errors)

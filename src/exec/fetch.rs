@@ -117,13 +117,7 @@ pub fn archive_source(
         };
         places.insert(at, Place::Pool(pool));
     }
-    tarball::ensure(
-        &ctx.layout.downloads(),
-        source.sha256.as_deref(),
-        &places,
-        net,
-        log,
-    )
+    tarball::ensure(&ctx.layout.downloads(), source.sha256.as_deref(), &places, net, log)
 }
 
 /// Makes the source of a plan present and says where it came from; nothing to do for a local tree.
@@ -134,9 +128,7 @@ pub fn present(ctx: &Context, net: &Net, plan: &BuildPlan) -> Result<Option<Stri
     let (source, log) = (&plan.source, Log::none());
     match source.kind {
         SourceKind::Git => git_source(ctx, net, source, &log).map(|found| Some(found.obtained_from)),
-        SourceKind::Tarball => {
-            archive_source(ctx, net, source, &plan.version, &log).map(|got| Some(got.obtained_from))
-        }
+        SourceKind::Tarball => archive_source(ctx, net, source, &plan.version, &log).map(|got| Some(got.obtained_from)),
         SourceKind::Local => Ok(None),
     }
     .map_err(|e| e.detail("build", &plan.name))
@@ -156,10 +148,12 @@ impl Fetched {
                     .expect("a git source was fetched with its commit");
                 checkout::checkout(&self.path, commit, dest)?;
             }
-            SourceKind::Tarball => self.time = {
-                let unpacked = archive::unpack(&self.path, dest, 1);
-                unpacked.map_err(|e| e.detail("source", &plan.source.reference))?.newest
-            },
+            SourceKind::Tarball => {
+                self.time = {
+                    let unpacked = archive::unpack(&self.path, dest, 1);
+                    unpacked.map_err(|e| e.detail("source", &plan.source.reference))?.newest
+                }
+            }
             SourceKind::Local => {
                 let sha256 = local::copy(&self.path, dest)?;
                 if plan.source.sha256.as_ref() != Some(&sha256) {

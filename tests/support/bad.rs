@@ -315,7 +315,12 @@ impl Space {
             fs::create_dir_all(&path).unwrap();
             path
         };
-        for name in ["overlay/recipes", "overlay/patches", "overlay/toolchains", "overlay/recipes/sets"] {
+        for name in [
+            "overlay/recipes",
+            "overlay/patches",
+            "overlay/toolchains",
+            "overlay/recipes/sets",
+        ] {
             at(name);
         }
         let mirror = at("mirror");
@@ -360,10 +365,7 @@ impl Space {
     /// Puts one more archive into the mirror and pins it.
     pub fn archive(&mut self, version: &str, bytes: &[u8]) {
         fs::write(self.path(&format!("mirror/fakedb-{version}.tar.gz")), bytes).unwrap();
-        self.pin(&format!(
-            "{{ id = \"{version}\", sha256 = \"{}\" }}",
-            sha256(bytes)
-        ));
+        self.pin(&format!("{{ id = \"{version}\", sha256 = \"{}\" }}", sha256(bytes)));
     }
 
     /// One more line of `versions`.
@@ -431,17 +433,9 @@ impl Space {
 
     /// A command for bm in this space; stdin is empty.
     pub fn command(&self, args: &[&str]) -> Command {
-        self.wrapped(&[], args)
-    }
-
-    /// Likewise, started by way of another program.
-    pub fn wrapped(&self, by: &[&str], args: &[&str]) -> Command {
-        let mut argv: Vec<&str> = by.to_vec();
-        argv.push(env!("CARGO_BIN_EXE_bm"));
-        argv.extend(args);
-        let mut command = Command::new(argv[0]);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bm"));
         command
-            .args(&argv[1..])
+            .args(args)
             .env_clear()
             .envs(&self.env)
             .current_dir(self.dir.path())
@@ -470,7 +464,8 @@ impl Space {
         let fd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
         let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&BOUND)).unwrap();
         let said = || {
-            let read = |file: &tempfile::NamedTempFile| String::from_utf8_lossy(&fs::read(file.path()).unwrap()).into_owned();
+            let read =
+                |file: &tempfile::NamedTempFile| String::from_utf8_lossy(&fs::read(file.path()).unwrap()).into_owned();
             (read(&out), read(&err))
         };
         if ready == 0 {
@@ -552,7 +547,11 @@ pub fn picture(path: &Path) -> String {
         let below: String = names(path).iter().map(|n| picture(&path.join(n))).collect();
         return format!("{shown}/ {:o}\n{below}", meta.permissions().mode());
     }
-    format!("{shown} {:o} {}\n", meta.permissions().mode(), sha256(&fs::read(path).unwrap()))
+    format!(
+        "{shown} {:o} {}\n",
+        meta.permissions().mode(),
+        sha256(&fs::read(path).unwrap())
+    )
 }
 
 /// A directory of links to every program of `PATH` but `without`.
