@@ -563,7 +563,7 @@ fn patches_that_do_not_do_what_they_say_stop_the_build() {
     );
     let absolute: (&str, String, &[&str]) = (
         "has an absolute name",
-        format!("--- /dev/null\n+++ b//tmp/bm-evil\n@@ -0,0 +1 @@\n+evil\n"),
+        "--- /dev/null\n+++ b//tmp/bm-evil\n@@ -0,0 +1 @@\n+evil\n".to_owned(),
         &["reason:"],
     );
     let link: (&str, String, &[&str]) = (
@@ -828,6 +828,21 @@ fn a_product_that_ignores_destdir_is_named() {
     // What it wrote is no prefix: it is out of the way, and the way is free.
     space.tidy(&[], 1, 1);
     space.bm(&["build", "fk12_o3"]).fails(1).says(&["ignores DESTDIR"]);
+
+    // Over a sealed prefix the harm is done, and said.
+    let mut space = Space::new();
+    built(&space);
+    let other = rude(&Tree::of("1.2")).with("pages.c", "int pages", "int more;\nint pages");
+    space.unpin();
+    space.archive("1.2", &other.pack("1.2"));
+    space.bm(&["build", "fk12_o3", "--rebuild"]).fails(1).says(&[
+        "ignores DESTDIR",
+        "damaged: what was there; `bm verify fk12_o3` says how",
+    ]);
+    space
+        .bm(&["verify", "fk12_o3"])
+        .fails(5)
+        .says(&["not as it was sealed", "bin/fakedb"]);
 }
 
 #[test]
