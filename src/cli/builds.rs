@@ -13,7 +13,6 @@ use crate::model::recipe::{Requirement, SourceKind};
 use crate::plan::{BuildPlan, show as shown};
 use crate::probe::requirements::{self, Missing};
 use crate::probe::{Prober, host};
-use crate::source::Log;
 use crate::store;
 use crate::text;
 
@@ -253,17 +252,7 @@ fn say_plan(ctx: &Context, plans: &[BuildPlan], rebuild: Option<Rebuild>) {
 /// `bm fetch`.
 pub fn fetch(ctx: &Context, selection: &Selection) -> Ended {
     let net = ctx.net(selection.offline).map_err(one)?;
-    let planner = Planner::new(ctx);
-    let plans = planner.plans(requests(ctx, selection)?, &net, Reach::Network)?;
-    let options = Options {
-        rebuild: None,
-        keep: false,
-        fail_fast: false,
-        from: None,
-        jobs: 1,
-        parallel: 1,
-    };
-    let runner = Runner::new(ctx, net, planner.prober, planner.path, options).map_err(one)?;
+    let plans = Planner::new(ctx).plans(requests(ctx, selection)?, &net, Reach::Network)?;
     let mut errors = Vec::new();
     let mut seen = BTreeSet::new();
     for plan in &plans {
@@ -271,16 +260,13 @@ pub fn fetch(ctx: &Context, selection: &Selection) -> Ended {
         if plan.source.kind == SourceKind::Local || !seen.insert(key) {
             continue;
         }
-        let got = match plan.source.kind {
-            SourceKind::Git => fetch::git_source(&runner, &plan.source, &Log::none()).map(|f| f.obtained_from),
-            _ => fetch::archive_source(&runner, &plan.source, &plan.version, &Log::none()).map(|g| g.obtained_from),
-        };
-        match got {
-            Ok(from) => ctx.shell.status(
+        match fetch::present(ctx, &net, plan) {
+            Ok(None) => {}
+            Ok(Some(from)) => ctx.shell.status(
                 "Fetched",
                 format!("{} {} ({from})", plan.source.kind, plan.source.reference),
             ),
-            Err(error) => errors.push(error.detail("build", &plan.name)),
+            Err(error) => errors.push(error),
         }
     }
     if errors.is_empty() { Ok(Exit::Ok) } else { Err(errors) }
@@ -323,7 +309,9 @@ fn missing(prober: &Prober, plans: &[&BuildPlan]) -> Result<Vec<Missing>> {
     }
     let own: Vec<Requirement> = plans
         .iter()
-        .map(|p| p.source.kind)
+        // Patches are applied by git, wherever the tree is from.
+        .flat_map(|p| [Some(p.source.kind), (!p.patches.is_empty()).then_some(SourceKind::Git)])
+        .flatten()
         .collect::<BTreeSet<_>>()
         .into_iter()
         .flat_map(requirements::own_needs)

@@ -47,11 +47,30 @@ pub fn built(ctx: &Context) -> Result<(Vec<Manifest>, BTreeMap<BuildName, BuildN
 pub fn pick(ctx: &Context, selectors: &[String]) -> Result<Vec<Manifest>, Vec<Error>> {
     let (manifests, links) = built(ctx).map_err(one)?;
     let names: Vec<BuildName> = manifests.iter().filter_map(|m| m.name.parse().ok()).collect();
+    let spelled = selectors.iter().filter_map(|s| s.parse::<BuildName>().ok());
+    let withheld: Vec<Error> = spelled
+        .filter_map(|name| withheld(ctx, links.get(&name).unwrap_or(&name)))
+        .collect();
+    if !withheld.is_empty() {
+        return Err(withheld);
+    }
     let picked = select::among(&names, &links, selectors)?;
     Ok(picked
         .iter()
         .filter_map(|name| manifests.iter().find(|m| m.name == name.as_str()).cloned())
         .collect())
+}
+
+/// Why something that has the name of a build is not handed over as one.
+fn withheld(ctx: &Context, name: &BuildName) -> Option<Error> {
+    let prefix = ctx.layout.prefix(name);
+    let Found::Foreign(why) = exec::found(&prefix) else {
+        return None;
+    };
+    let error = Error::new(Exit::Store, format!("`{name}` is there and does not count as built"))
+        .detail("prefix", prefix.display())
+        .detail("reason", why);
+    Some(error.hint(format!("move it away and build it again: bm build {name}")))
 }
 
 /// One sealed prefix.

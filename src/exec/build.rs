@@ -116,7 +116,11 @@ impl<'a> Attempt<'a> {
         }
         self.begin(StepName::Unpack);
         let src = self.work.src();
-        self.timed(StepName::Unpack, |a| fetched.unpack(a.plan, &src))?;
+        if let Err(error) = self.timed(StepName::Unpack, |a| fetched.unpack(a.plan, &src)) {
+            // There is nothing to look at in a tree that has no source, and a full disk needs the space.
+            let _ = disk::remove_tree(&self.work.0);
+            return Err(error);
+        }
         self.source.time = fetched.time;
         self.begin(StepName::Patch);
         self.patches = self.timed(StepName::Patch, Self::patch)?;
@@ -192,17 +196,12 @@ impl<'a> Attempt<'a> {
             }
             let before = (step == StepName::Install).then(|| footprint(&self.plan.prefix));
             let calls: Vec<&Call> = self.plan.calls.iter().filter(|c| c.step == step).collect();
-            for call in calls {
-                self.call(call)?;
+            let done = calls.into_iter().try_for_each(|call| self.call(call));
+            // First, since it may be why a command failed.
+            if let Some(before) = before.filter(|before| *before != footprint(&self.plan.prefix)) {
+                return Err(self.wrote_outside(before.is_empty()));
             }
-            if before.is_some_and(|before| before != footprint(&self.plan.prefix)) {
-                return Err(Error::new(
-                    Exit::Build,
-                    format!("build `{}` wrote to its final path during `install`", self.plan.name),
-                )
-                .detail("prefix", self.plan.prefix.display())
-                .hint("the product ignores DESTDIR; its install commands need another way to stage"));
-            }
+            done?;
         }
         let staged = self.staged();
         if !staged.is_dir() {
@@ -237,6 +236,28 @@ impl<'a> Attempt<'a> {
             disk::remove_tree(&self.work.0)?;
         }
         disk::remove_tree(&self.logs)
+    }
+
+    /// The error of an install step that ignored DESTDIR. What it wrote where nothing was is moved out
+    /// of the way: nobody vouches for it, and it would keep the next attempt from its place.
+    fn wrote_outside(&self, nothing_was_there: bool) -> Error {
+        let (name, prefix) = (&self.plan.name, &self.plan.prefix);
+        let error = Error::new(
+            Exit::Build,
+            format!("build `{name}` wrote to its final path during `install`"),
+        )
+        .hint("the product ignores DESTDIR; its install commands need another way to stage");
+        if !nothing_was_there {
+            return error
+                .detail("prefix", prefix.display())
+                .detail("damaged", format!("what was there; `bm verify {name}` says how"));
+        }
+        let moved = prefix::failed_tree(&self.runner.ctx.layout, name)
+            .and_then(|kept| disk::rename_new(prefix, &kept).doing(String::new).map(|()| kept));
+        match moved {
+            Ok(kept) => error.detail("prefix", format!("{} (moved away from its place)", kept.display())),
+            Err(_) => error.detail("prefix", prefix.display()),
+        }
     }
 
     /// The staged prefix: DESTDIR followed by the final path.
@@ -425,7 +446,14 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    /// Adds what every failure of a build says: which build, and where its tree is.
     fn with_tree(&self, error: Error) -> Error {
+        let named = error.headline().contains(&format!("`{}`", self.plan.name));
+        let error = if named {
+            error
+        } else {
+            error.detail("build", &self.plan.name)
+        };
         if self.work.src().is_dir() {
             error.detail("tree", format!("{} (kept)", self.work.0.display()))
         } else {
