@@ -22,21 +22,21 @@ description = "a demonstration"
 build-system = "autoconf"
 series-parts = 1
 smoke = "command"
-smoke-command = ["bin/demo", "--root={prefix}"]
+smoke-command = ["bin/demo", "{version}"]
 compile = [{ args = ["all"] }]
 install = [{ args = ["install"] }]
 unlisted = ">=1"
 [[configure]]
-args = ["--with-tag={version.tag}", "--docs={prefix}/doc", "--top={source}", "--n={jobs}"]
+args = ["--with-tag={version.tag}", "--docs={prefix}/doc"]
 [[configure]]
 when = { versions = ">=2" }
 reason = "fast came with 2"
 args = ["--fast"]
 [[configure]]
 when = { source = "git" }
-args = ["--commit={commit9}"]
+args = ["--from-git"]
 [[env]]
-set = { DEMO_HOME = "{build}/x", DEMO = "{release}-{variant}-{toolchain}-{version.series}" }
+set = { DEMO = "{release}-{variant}-{toolchain}-{version.series}" }
 [[flags]]
 cflags = ["-DV={version.compact}"]
 [[flags]]

@@ -1,6 +1,6 @@
 //! Real Postgres builds: the newest release this distribution has, plain and with everything on, built,
 //! audited, tested, handed to a driver. Takes minutes, so `tests/run` asks for it by name.
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::print_stderr, missing_docs)]
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};

@@ -12,7 +12,6 @@ use crate::exec::{self, Done, Options, Results, Runner, fetch};
 use crate::model::recipe::SourceKind;
 use crate::plan::{BuildPlan, show as shown};
 use crate::probe::{host, requirements};
-use crate::source::Log;
 use crate::text;
 
 use super::args::{Build, Selection};
@@ -296,17 +295,7 @@ fn notes(plans: &[BuildPlan]) -> Vec<(String, usize)> {
 /// `bm fetch`.
 pub fn fetch(ctx: &Context, selection: &Selection) -> Ended {
     let net = ctx.net(selection.offline).map_err(one)?;
-    let planner = Planner::new(ctx);
-    let plans = planner.plans(requests_without_step(ctx, selection)?, &net, Reach::Network)?;
-    let options = Options {
-        rebuild: None,
-        keep: false,
-        fail_fast: false,
-        from: None,
-        jobs: 1,
-        parallel: 1,
-    };
-    let runner = Runner::new(ctx, net, planner.prober, planner.path, options).map_err(one)?;
+    let plans = Planner::new(ctx).plans(requests_without_step(ctx, selection)?, &net, Reach::Network)?;
     let mut errors = Vec::new();
     let mut seen = BTreeSet::new();
     for plan in &plans {
@@ -314,16 +303,13 @@ pub fn fetch(ctx: &Context, selection: &Selection) -> Ended {
         if plan.source.kind == SourceKind::Local || !seen.insert(key) {
             continue;
         }
-        let got = match plan.source.kind {
-            SourceKind::Git => fetch::git_source(&runner, &plan.source, &Log::none()).map(|f| f.obtained_from),
-            _ => fetch::archive_source(&runner, &plan.source, &plan.version, &Log::none()).map(|g| g.obtained_from),
-        };
-        match got {
-            Ok(from) => ctx.shell.status(
+        match fetch::present(ctx, &net, plan) {
+            Ok(None) => {}
+            Ok(Some(from)) => ctx.shell.status(
                 "Fetched",
                 format!("{} {} ({from})", plan.source.kind, plan.source.reference),
             ),
-            Err(error) => errors.push(error.detail("build", &plan.name)),
+            Err(error) => errors.push(error),
         }
     }
     if errors.is_empty() { Ok(Exit::Ok) } else { Err(errors) }

@@ -66,7 +66,7 @@ pub fn each(ctx: &Context, selectors: &[String], logs: &Path, fail_fast: bool, c
     let _alone = exec::locks(ctx)
         .each(exec::lock_wait(ctx), &exec::say_waiting(ctx, "another `bm each`"))
         .map_err(one)?;
-    let mut failed = 0;
+    let mut well = 0;
     for manifest in &picked {
         if ctx.cancel.requested().is_some() {
             return Err(one(Error::new(
@@ -75,23 +75,17 @@ pub fn each(ctx: &Context, selectors: &[String], logs: &Path, fail_fast: bool, c
             )));
         }
         let status = run_one(ctx, manifest, logs, command).map_err(one)?;
-        if status != 0 {
-            failed += 1;
-            if fail_fast {
-                break;
-            }
+        if status == 0 {
+            well += 1;
+        } else if fail_fast {
+            break;
         }
     }
     ctx.shell.status(
         "Done",
-        format!(
-            "{} of {} ran well; logs in {}",
-            picked.len() - failed,
-            picked.len(),
-            logs.display()
-        ),
+        format!("{well} of {} ran well; logs in {}", picked.len(), logs.display()),
     );
-    Ok(if failed == 0 { Exit::Ok } else { Exit::Build })
+    Ok(if well == picked.len() { Exit::Ok } else { Exit::Build })
 }
 
 fn run_one(ctx: &Context, manifest: &Manifest, logs: &Path, command: &[String]) -> Result<i32> {

@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::error::{Exit, Result};
 use crate::exec;
 use crate::exec::resolve::Reach;
-use crate::model::recipe::Requirement;
+use crate::model::recipe::{Requirement, SourceKind};
 use crate::plan::BuildPlan;
 use crate::probe::requirements::{self, Missing};
 use crate::probe::{Prober, host};
@@ -56,7 +56,14 @@ pub fn missing(prober: &Prober, plans: &[&BuildPlan]) -> Result<Vec<Missing>> {
     }
     let own: Vec<Requirement> = plans
         .iter()
-        .map(|p| p.source.kind)
+        // Patches are applied by git, wherever the tree is from.
+        .flat_map(|p| {
+            [
+                Some(p.source.kind),
+                (!p.run.patches.is_empty()).then_some(SourceKind::Git),
+            ]
+        })
+        .flatten()
         .collect::<BTreeSet<_>>()
         .into_iter()
         .flat_map(requirements::own_needs)

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use crate::context::Context;
 use crate::digest::sha256;
 use crate::error::{Error, Exit, Result};
+use crate::exec::decide::Found;
 use crate::exec::resolve::{Reach, Resolver};
+use crate::exec::{self, fetch};
 use crate::matrix;
 use crate::model::build::{Request, Revision};
 use crate::model::name::{BuildName, ProductName};
@@ -279,7 +281,17 @@ impl<'a> Planner<'a> {
             }
         }
         self.prober.save().map_err(one)?;
-        if errors.is_empty() { Ok(plans) } else { Err(errors) }
+        if errors.is_empty() {
+            return Ok(plans);
+        }
+        if net.offline && reach == Reach::Network {
+            // What is to be carried to a machine without network is wanted as one list.
+            let to_build = plans
+                .iter()
+                .filter(|p| matches!(exec::found(&p.prefix), Found::Nothing));
+            errors.extend(to_build.filter_map(|p| fetch::present(self.ctx, net, p).err()));
+        }
+        Err(errors)
     }
 
     /// Where the compiler is one that does not work: a toolchain of this host that does.

@@ -9,9 +9,6 @@ use crate::error::{Error, Exit, Result};
 use crate::exec::{self, decide::Found, prove};
 use crate::model::manifest::Manifest;
 use crate::model::name::BuildName;
-use crate::model::recipe::{Recipe, Word};
-use crate::model::version::Version;
-use crate::plan::fields::{self, Values};
 use crate::select;
 use crate::store::{self, alias, verify as verifying};
 use crate::text;
@@ -43,11 +40,15 @@ pub fn built(ctx: &Context) -> Result<(Vec<Manifest>, BTreeMap<BuildName, BuildN
             _ => None,
         })
         .collect();
+    in_version_order(&mut manifests);
+    Ok((manifests, alias::all(&ctx.layout)?.into_iter().collect()))
+}
+
+fn in_version_order(manifests: &mut [Manifest]) {
     manifests.sort_by(|a, b| {
         let version = |m: &Manifest| m.version.parse::<crate::model::version::Version>().ok();
         (&a.product, version(a), &a.variant, &a.name).cmp(&(&b.product, version(b), &b.variant, &b.name))
     });
-    Ok((manifests, alias::all(&ctx.layout)?.into_iter().collect()))
 }
 
 /// Names of sealed prefixes, in the same order.
@@ -58,11 +59,30 @@ pub fn names(manifests: &[Manifest]) -> Vec<BuildName> {
 /// Sealed prefixes that selectors pick.
 pub fn pick(ctx: &Context, selectors: &[String]) -> Result<Vec<Manifest>, Vec<Error>> {
     let (manifests, links) = built(ctx).map_err(one)?;
+    let spelled = selectors.iter().filter_map(|s| s.parse::<BuildName>().ok());
+    let withheld: Vec<Error> = spelled
+        .filter_map(|name| withheld(ctx, links.get(&name).unwrap_or(&name)))
+        .collect();
+    if !withheld.is_empty() {
+        return Err(withheld);
+    }
     let picked = select::among(&names(&manifests), &links, selectors)?;
     Ok(picked
         .iter()
         .filter_map(|name| manifests.iter().find(|m| m.name == name.as_str()).cloned())
         .collect())
+}
+
+/// Why something that has the name of a build is not handed over as one.
+fn withheld(ctx: &Context, name: &BuildName) -> Option<Error> {
+    let prefix = ctx.layout.prefix(name);
+    let Found::Foreign(why) = exec::found(&prefix) else {
+        return None;
+    };
+    let error = Error::new(Exit::Store, format!("`{name}` is there and does not count as built"))
+        .detail("prefix", prefix.display())
+        .detail("reason", why);
+    Some(error.hint(format!("move it away and build it again: bm build {name}")))
 }
 
 /// One sealed prefix.
@@ -90,13 +110,10 @@ pub fn canonical(ctx: &Context, text: &str) -> Result<BuildName> {
 
 /// `bm path`.
 pub fn path(ctx: &Context, args: &Built) -> Ended {
-    let (manifests, links) = built(ctx).map_err(one)?;
-    let picked = select::among(&names(&manifests), &links, &args.builds)?;
-    // In version order whatever the order of the selectors.
-    for manifest in manifests
-        .iter()
-        .filter(|m| picked.iter().any(|name| name.as_str() == m.name))
-    {
+    let mut picked = pick(ctx, &args.builds)?;
+    // Whatever the order of the selectors.
+    in_version_order(&mut picked);
+    for manifest in picked {
         ctx.shell.result(&manifest.prefix);
     }
     Ok(Exit::Ok)
@@ -189,7 +206,7 @@ fn again(
     let work = scratch(ctx, name)?;
     let logs = ctx.layout.state().join("logs");
     fs_err::create_dir_all(&logs).doing(|| "cannot make the directory of logs".to_owned())?;
-    let expect = prove::smoke_expect(&m.version, &m.driver, &smoke_command(recipe, m)?);
+    let expect = prove::smoke_expect(&m.version, &m.driver, &recipe.smoke_command);
     let log = logs.join(format!("{name}-smoke.log"));
     let result = crate::smoke::run(
         &ctx.layout.prefix(name),
@@ -201,25 +218,6 @@ fn again(
     );
     store::disk::remove_tree(&work)?;
     result
-}
-
-/// The recipe's command with the values of a prefix that stands.
-fn smoke_command(recipe: &Recipe, m: &Manifest) -> Result<Vec<Word>> {
-    let version: Version = m
-        .version
-        .parse()
-        .map_err(|e| Error::new(Exit::Store, format!("the manifest of `{}` has a bad version", m.name)).caused_by(e))?;
-    let bare = m.sources.first().filter(|s| s.pinned_by == "command-line");
-    let values = Values {
-        recipe,
-        version: &version,
-        release: fields::release(recipe, &version, bare.and_then(|s| s.commit.as_deref())),
-        variant: &m.variant,
-        toolchain: &m.toolchain.name,
-        commit: None,
-        prefix: std::path::Path::new(&m.prefix),
-    };
-    Ok(values.fill_all(&recipe.smoke_command))
 }
 
 /// A directory for one smoke test outside a build, empty.

@@ -10,8 +10,7 @@ use crate::audit::launcher::{self, JobFifo};
 use crate::error::{Error, Exit, IoContext as _, Result};
 use crate::layout::WorkDir;
 use crate::model::manifest::{PatchRecord, SourceRecord, StepRecord};
-use crate::model::recipe::Word;
-use crate::plan::{BuildPlan, Call, StepName, fields};
+use crate::plan::{BuildPlan, Call, StepName};
 use crate::process::{self, Command, Ended, Limits};
 use crate::source::{Log, patch};
 use crate::store::work::{fresh_work, reuse_work};
@@ -87,7 +86,11 @@ impl<'a> Attempt<'a> {
         }
         self.begin(StepName::Unpack);
         let src = self.work.src();
-        self.timed(StepName::Unpack, |a| fetched.unpack(a.plan, &src))?;
+        if let Err(error) = self.timed(StepName::Unpack, |a| fetched.unpack(a.plan, &src)) {
+            // There is nothing to look at in a tree that has no source, and a full disk needs the space.
+            let _ = disk::remove_tree(&self.work.0);
+            return Err(error);
+        }
         self.source.time = fetched.time;
         self.begin(StepName::Patch);
         self.patches = self.timed(StepName::Patch, Self::patch)?;
@@ -162,15 +165,12 @@ impl<'a> Attempt<'a> {
     fn install(&mut self) -> Result<()> {
         disk::remove_tree(&self.work.stage())?;
         let before = footprint(&self.plan.prefix);
-        self.calls(StepName::Install)?;
+        let done = self.calls(StepName::Install);
+        // First, since it may be why a command failed.
         if before != footprint(&self.plan.prefix) {
-            return Err(Error::new(
-                Exit::Build,
-                format!("build `{}` wrote to its final path during `install`", self.plan.name),
-            )
-            .detail("prefix", self.plan.prefix.display())
-            .hint("the product ignores DESTDIR; its install commands need another way to stage"));
+            return Err(self.wrote_outside(before.is_empty()));
         }
+        done?;
         let staged = self.staged();
         if staged.is_dir() {
             return Ok(());
@@ -222,6 +222,28 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    /// The error of an install step that ignored DESTDIR. What it wrote where nothing was is moved out
+    /// of the way: nobody vouches for it, and it would keep the next attempt from its place.
+    fn wrote_outside(&self, nothing_was_there: bool) -> Error {
+        let (name, prefix) = (&self.plan.name, &self.plan.prefix);
+        let error = Error::new(
+            Exit::Build,
+            format!("build `{name}` wrote to its final path during `install`"),
+        )
+        .hint("the product ignores DESTDIR; its install commands need another way to stage");
+        if !nothing_was_there {
+            return error
+                .detail("prefix", prefix.display())
+                .detail("damaged", format!("what was there; `bm verify {name}` says how"));
+        }
+        let moved = prefix::failed_tree(&self.runner.ctx.layout, name)
+            .and_then(|kept| disk::rename_new(prefix, &kept).doing(String::new).map(|()| kept));
+        match moved {
+            Ok(kept) => error.detail("prefix", format!("{} (moved away from its place)", kept.display())),
+            Err(_) => error.detail("prefix", prefix.display()),
+        }
+    }
+
     /// The staged prefix: DESTDIR followed by the final path.
     pub(super) fn staged(&self) -> PathBuf {
         let below = self.plan.prefix.strip_prefix("/").unwrap_or(&self.plan.prefix);
@@ -263,31 +285,21 @@ impl<'a> Attempt<'a> {
         path.extend(self.runner.path.iter().cloned());
         let epoch = i64::try_from(self.source.time).ok();
         let mut env = process::base(&path, &self.work.home(), &self.work.tmp(), epoch)?;
-        let place = |word: &Word| fields::filled(word, |field| self.place(field));
-        env.extend(self.plan.run.env.iter().map(|(name, word)| (name.clone(), place(word))));
+        env.extend(
+            self.plan
+                .run
+                .env
+                .iter()
+                .map(|(name, word)| (name.clone(), word.text.clone())),
+        );
         Ok(env)
-    }
-
-    /// What [`fields::AT_RUN`] stand for in this work tree.
-    fn place(&self, field: &str) -> Option<String> {
-        let path = match field {
-            "stage" => self.work.stage(),
-            "source" => self.work.src(),
-            "build" => self.work.build(),
-            "jobs" => return Some(self.runner.options.jobs.to_string()),
-            _ => return None,
-        };
-        Some(path.display().to_string())
     }
 
     /// One command as a child process, under a token of the job budget.
     fn call(&mut self, call: &Call) -> Result<()> {
+        let stage = self.work.stage().display().to_string();
         let command = Command {
-            argv: call
-                .argv
-                .iter()
-                .map(|arg| arg.placed(|field| self.place(field)))
-                .collect(),
+            argv: call.argv.iter().map(|arg| arg.staged(&stage)).collect(),
             env: self.environment()?,
             dir: self.work.build(),
             log: self.log(call.step),
@@ -361,7 +373,14 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    /// Adds what every failure of a build says: which build, and where its tree is.
     fn with_tree(&self, error: Error) -> Error {
+        let named = error.headline().contains(&format!("`{}`", self.plan.name));
+        let error = if named {
+            error
+        } else {
+            error.detail("build", &self.plan.name)
+        };
         if self.work.src().is_dir() {
             error.detail("tree", format!("{} (kept)", self.work.0.display()))
         } else {

@@ -136,7 +136,7 @@ mod tests {
     }
 
     const MOVED: &str = "`toolchain.cc.version` was `12.2.0`, is `16.1.0` and 2 more";
-    const FLAG: &str = "`commands.0.1.13` was `CFLAGS=-DV=21 -O3`, is `CFLAGS=-DW=21 -O3`";
+    const FLAG: &str = "`commands.0.1.11` was `CFLAGS=-DV=21 -O3`, is `CFLAGS=-DW=21 -O3`";
 
     #[test]
     fn nothing_is_built_and_what_is_not_bms_is_left() {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 
+use crate::context::Context;
 use crate::error::{Error, Exit, IoContext as _, Result};
 use crate::model::recipe::SourceKind;
 use crate::model::version::Version;
@@ -11,7 +12,7 @@ use crate::plan::{BuildPlan, SourcePlan};
 use crate::source::distro::{Distro, DistroPlace};
 use crate::source::git::{self, GitPlaces, Want};
 use crate::source::tarball::{self, Place};
-use crate::source::{Log, archive, checkout, local};
+use crate::source::{Log, Net, archive, checkout, local};
 
 use super::Runner;
 
@@ -36,7 +37,7 @@ pub fn fetch(runner: &Runner<'_>, plan: &BuildPlan, log: &Path) -> Result<Fetche
     let log = Log::to(log);
     match plan.source.kind {
         SourceKind::Git => {
-            let found = git_source(runner, &plan.source, &log)?;
+            let found = git_source(runner.ctx, &runner.net, &plan.source, &log)?;
             Ok(Fetched {
                 path: found.repository,
                 commit: Some(found.commit),
@@ -45,7 +46,7 @@ pub fn fetch(runner: &Runner<'_>, plan: &BuildPlan, log: &Path) -> Result<Fetche
             })
         }
         SourceKind::Tarball => {
-            let got = archive_source(runner, &plan.source, &plan.version, &log)?;
+            let got = archive_source(runner.ctx, &runner.net, &plan.source, &plan.version, &log)?;
             Ok(Fetched {
                 path: got.path,
                 commit: None,
@@ -63,7 +64,7 @@ pub fn fetch(runner: &Runner<'_>, plan: &BuildPlan, log: &Path) -> Result<Fetche
 }
 
 /// The commit of a git source, in its mirror. Also locks nothing: that is `resolve`'s.
-pub fn git_source(runner: &Runner<'_>, source: &SourcePlan, log: &Log) -> Result<git::Found> {
+pub fn git_source(ctx: &Context, net: &Net, source: &SourcePlan, log: &Log) -> Result<git::Found> {
     let places = GitPlaces {
         urls: source.urls.clone(),
     };
@@ -84,17 +85,23 @@ pub fn git_source(runner: &Runner<'_>, source: &SourcePlan, log: &Log) -> Result
             rev: Some(source.reference.clone()),
         },
     };
-    git::ensure(&runner.ctx.layout.mirrors(), &places, &want, &runner.net, log)
+    git::ensure(&ctx.layout.mirrors(), &places, &want, net, log)
 }
 
 /// The archive of a tarball source, in the downloads. The distribution's pool is one more place of
 /// the same bytes, and the first one when the checksum was locked from it.
-pub fn archive_source(runner: &Runner<'_>, source: &SourcePlan, version: &Version, log: &Log) -> Result<tarball::Got> {
+pub fn archive_source(
+    ctx: &Context,
+    net: &Net,
+    source: &SourcePlan,
+    version: &Version,
+    log: &Log,
+) -> Result<tarball::Got> {
     // A host without apt has other places left.
     let distro = source
         .distro_package
         .as_ref()
-        .and_then(|_| Distro::open(&runner.ctx.layout.apt(), &runner.net, log).ok());
+        .and_then(|_| Distro::open(&ctx.layout.apt(), net, log).ok());
     let package = |v: &Version| source.distro_package.clone().filter(|_| v == version);
     let pool = distro.as_ref().map(|distro| DistroPlace {
         distro,
@@ -110,13 +117,21 @@ pub fn archive_source(runner: &Runner<'_>, source: &SourcePlan, version: &Versio
         };
         places.insert(at, Place::Pool(pool));
     }
-    tarball::ensure(
-        &runner.ctx.layout.downloads(),
-        source.sha256.as_deref(),
-        &places,
-        &runner.net,
-        log,
-    )
+    tarball::ensure(&ctx.layout.downloads(), source.sha256.as_deref(), &places, net, log)
+}
+
+/// Makes the source of a plan present and says where it came from; nothing to do for a local tree.
+///
+/// # Errors
+/// As [`fetch`], with the name of the build.
+pub fn present(ctx: &Context, net: &Net, plan: &BuildPlan) -> Result<Option<String>> {
+    let (source, log) = (&plan.source, Log::none());
+    match source.kind {
+        SourceKind::Git => git_source(ctx, net, source, &log).map(|found| Some(found.obtained_from)),
+        SourceKind::Tarball => archive_source(ctx, net, source, &plan.version, &log).map(|got| Some(got.obtained_from)),
+        SourceKind::Local => Ok(None),
+    }
+    .map_err(|e| e.detail("build", &plan.name))
 }
 
 impl Fetched {
@@ -133,7 +148,12 @@ impl Fetched {
                     .expect("a git source was fetched with its commit");
                 checkout::checkout(&self.path, commit, dest)?;
             }
-            SourceKind::Tarball => self.time = archive::unpack(&self.path, dest, 1)?.newest,
+            SourceKind::Tarball => {
+                self.time = {
+                    let unpacked = archive::unpack(&self.path, dest, 1);
+                    unpacked.map_err(|e| e.detail("source", &plan.source.reference))?.newest
+                }
+            }
             SourceKind::Local => {
                 let sha256 = local::copy(&self.path, dest)?;
                 if plan.source.sha256.as_ref() != Some(&sha256) {

@@ -50,7 +50,6 @@ pub fn plan(
         release: fields::release(recipe, &version, source.commit.as_deref().filter(|_| bare)),
         variant: request.variant.name.as_str(),
         toolchain: toolchain.name.as_str(),
-        commit: source.commit.as_deref(),
         prefix: &prefix,
     };
     let cell = Cell {
@@ -62,8 +61,7 @@ pub fn plan(
     let for_any = Cell { compiler: None, ..cell };
     let run = commands(recipe, toolchain, &request, &cell, &values, ground);
     let plain = commands(recipe, toolchain, &request, &for_any, &values, ground);
-    let mut obstacles = limits(recipe, &cell, &name);
-    obstacles.extend(without_commit(&run, source.kind, &name));
+    let obstacles = limits(recipe, &cell, &name);
     let mut plan = BuildPlan {
         claims: merge_claims(recipe, &request.variant),
         series: version.series(recipe.series_parts),
@@ -74,16 +72,16 @@ pub fn plan(
         requires: holding(&recipe.requires, &cell).cloned().collect(),
         notes: notes(recipe, &cell),
         smoke: recipe.smoke,
-        smoke_command: values.fill_all(&recipe.smoke_command),
+        smoke_command: recipe.smoke_command.clone(),
         driver: recipe.driver.clone(),
         hints: recipe.hints.clone(),
         recipe_text: recipe.text.clone(),
         plain: (plain != run).then(|| Box::new(plain)),
         run,
+        unresolved: obstacles.iter().map(|o| o.headline().to_owned()).collect(),
         obstacles,
         inputs: Value::Null,
         identity: None,
-        unresolved: vec![],
         variant: request.variant,
         name,
         links,
@@ -227,24 +225,6 @@ fn limits(recipe: &Recipe, cell: &Cell<'_>, name: &BuildName) -> Vec<Error> {
         }
     };
     broken(recipe, cell, cell.family, compiler).map(refuse).collect()
-}
-
-/// A word that speaks of a commit where the source is none.
-fn without_commit(run: &Commands, kind: SourceKind, name: &BuildName) -> Option<Error> {
-    let mut words = run
-        .calls
-        .iter()
-        .flat_map(|c| &c.argv)
-        .flat_map(|a| &a.parts)
-        .chain(run.env.values());
-    let left = |word: &Word| fields::filled(word, |f| (f == "commit9").then(String::new)) != word.text;
-    let word = words.find(|word| kind != SourceKind::Git && left(word))?;
-    Some(
-        Error::new(Exit::Usage, format!("`{{commit9}}` has no value in build `{name}`"))
-            .detail("word", format!("{}  [{}]", word.text, word.origin))
-            .detail("source", format!("{kind}, which is no commit"))
-            .hint("give the part of the recipe the condition `when = { source = \"git\" }`"),
-    )
 }
 
 /// A number that orders versions: `150018` for 15.18 (series of one number), `50718` for 5.7.18.

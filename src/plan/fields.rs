@@ -1,7 +1,7 @@
-//! Fields such as `{version.tag}` in the words of recipes and toolchains.
+//! Fields such as `{version.tag}` in the words of recipes and toolchains, replaced here and nowhere else.
 //!
-//! A plan holds their values; only what lies in the work tree stays a field until a command is run,
-//! since a plan and its identity know no work tree.
+//! One field stays until a command is run, since a plan and its identity know no work tree: `{stage}`,
+//! which is bm's own and no recipe can write.
 
 use std::path::Path;
 
@@ -9,8 +9,8 @@ use crate::matrix;
 use crate::model::recipe::{Flags, Origin, Recipe, Word};
 use crate::model::version::Version;
 
-/// Fields that are replaced when a command is run. `stage` is bm's own and no recipe can write it.
-pub const AT_RUN: [&str; 4] = ["stage", "source", "build", "jobs"];
+/// Stands for the DESTDIR of the build's work tree.
+pub const STAGE: &str = "stage";
 
 /// Values of the fields of one build.
 #[derive(Debug)]
@@ -25,8 +25,6 @@ pub struct Values<'a> {
     pub variant: &'a str,
     /// Toolchain, also the default one.
     pub toolchain: &'a str,
-    /// Full commit, where the source is one that is known.
-    pub commit: Option<&'a str>,
     /// Final path.
     pub prefix: &'a Path,
 }
@@ -37,7 +35,6 @@ impl Values<'_> {
             "release" => self.release.clone(),
             "variant" => self.variant.to_owned(),
             "toolchain" => self.toolchain.to_owned(),
-            "commit9" => self.commit?.get(..9)?.to_owned(),
             "prefix" => self.prefix.display().to_string(),
             _ => return self.version.field(field, self.recipe.series_parts),
         })

@@ -33,7 +33,7 @@ pub const FOR_COMPILER: &str = "for-compiler";
 
 /// Computes inputs, identity and what is unresolved.
 pub fn fill(plan: &mut BuildPlan) {
-    let mut unresolved = Vec::new();
+    let mut unresolved = std::mem::take(&mut plan.unresolved);
     if plan.source.commit.is_none() && plan.source.sha256.is_none() {
         unresolved.push(format!(
             "{} `{}` is not pinned",

@@ -31,7 +31,7 @@ pub use assemble::{Ground, fits, for_version, plan};
 /// One argument of a command: its text and the words it was put together from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arg {
-    /// As the program gets it, but for the [`fields::AT_RUN`] that stand for places in the work tree.
+    /// As the program gets it, but for [`fields::STAGE`].
     pub text: String,
     /// Words it consists of, each with its origin (`CFLAGS=...` has several).
     pub parts: Vec<Word>,
@@ -57,9 +57,10 @@ impl Arg {
         words.join(" ")
     }
 
-    /// As the program gets it, with the places of a work tree.
-    pub fn placed(&self, place: impl Fn(&str) -> Option<String>) -> String {
-        let words: Vec<String> = self.parts.iter().map(|w| fields::filled(w, &place)).collect();
+    /// As the program gets it, staged there.
+    pub fn staged(&self, stage: &str) -> String {
+        let place = |field: &str| (field == fields::STAGE).then(|| stage.to_owned());
+        let words: Vec<String> = self.parts.iter().map(|w| fields::filled(w, place)).collect();
         format!("{}{}", self.head(), words.join(" "))
     }
 }
@@ -264,7 +265,7 @@ pub struct BuildPlan {
     pub hints: Vec<Hint>,
     /// Why conditional parts of the recipe took part.
     pub notes: Vec<Reason>,
-    /// Why it must not be built like this: a compiler that does not work, a word that has no value.
+    /// Why it must not be built like this: a compiler that does not work.
     pub obstacles: Vec<Error>,
     /// The commands without what the recipe adds for this very compiler, where it adds something: a
     /// compiler that moves is a change of the host, and so is what follows from it.

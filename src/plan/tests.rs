@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::error::Exit;
-use crate::model::recipe::Recipe;
 use crate::sample::{self, Ask, plan, recipe};
 
 fn argv(plan: &BuildPlan) -> Vec<Vec<&str>> {
@@ -34,10 +33,8 @@ fn commands_have_every_word_in_its_place() {
         "--prefix=/r/d21_o3_lto",
         "--with-tag=2_1",
         "--docs=/r/d21_o3_lto/doc",
-        "--top={source}",
-        "--n={jobs}",
         "--fast",
-        "--commit=012345678",
+        "--from-git",
         "CC=gcc",
         "CXX=g++",
         "AR=gcc-ar",
@@ -51,10 +48,10 @@ fn commands_have_every_word_in_its_place() {
     assert_eq!(argv(&plan), want);
     assert_eq!(plan.run.env["DEMO"].text, "d21-o3_lto-gcc-2");
     assert_eq!(
-        plan.run.env["DEMO_HOME"].text, "{build}/x",
-        "the work tree is not known to a plan"
+        texts(&plan.smoke_command),
+        ["bin/demo", "{version}"],
+        "taken as it stands"
     );
-    assert_eq!(texts(&plan.smoke_command), ["bin/demo", "--root=/r/d21_o3_lto"]);
     // Values do not hide where a word is written.
     assert_eq!(
         plan.run.calls[0].argv[2].parts[0].origin.to_string(),
@@ -63,14 +60,11 @@ fn commands_have_every_word_in_its_place() {
 }
 
 #[test]
-fn places_are_filled_in_when_a_command_is_run() {
+fn the_staging_directory_is_known_when_a_command_is_run() {
     let plan = plan(&recipe(&[]), Ask::default());
-    let place = |field: &str| Some(format!("<{field}>"));
-    let placed = |call: usize, arg: usize| plan.run.calls[call].argv[arg].placed(place);
-    assert_eq!(placed(0, 4), "--top=<source>");
-    assert_eq!(placed(0, 5), "--n=<jobs>");
-    assert_eq!(placed(2, 2), "DESTDIR=<stage>");
-    assert_eq!(placed(0, 13), "CFLAGS=-DV=21 -O3");
+    let staged = |call: usize, arg: usize| plan.run.calls[call].argv[arg].staged("/w/stage");
+    assert_eq!(staged(2, 2), "DESTDIR=/w/stage");
+    assert_eq!(staged(0, 11), "CFLAGS=-DV=21 -O3");
 }
 
 #[test]
@@ -83,10 +77,7 @@ fn braces_of_the_user_reach_the_program() {
     let passed = BTreeMap::from([("DEMO".to_owned(), word("{version}", Origin::Environment))]);
     let plan = sample::plan_with(&recipe(&[]), Ask::default(), &cflags, &passed);
     let cflags = plan.run.calls[0].argv.iter().find(|a| a.head() == "CFLAGS=").unwrap();
-    assert_eq!(
-        cflags.placed(|_| Some("no".to_owned())),
-        "CFLAGS=-DV=21 -O3 -DX={stage}"
-    );
+    assert_eq!(cflags.staged("no"), "CFLAGS=-DV=21 -O3 -DX={stage}");
     assert_eq!(
         plan.run.env["DEMO"].text, "{version}",
         "and the user's variable wins over the recipe's"
@@ -190,7 +181,7 @@ fn reasons_stand_with_their_line() {
         "note      C17  [recipes/demo.toml:26]",
         "      -std=gnu17            recipes/demo.toml:27",
         "    CFLAGS=",
-        "    DEMO_HOME={build}/x    recipes/demo.toml:21",
+        "    DEMO=d21-o3-gcc-2    recipes/demo.toml:21",
     ] {
         assert!(explained.lines().any(|l| l == line), "{line:?} not in\n{explained}");
     }
@@ -219,6 +210,18 @@ fn a_compiler_outside_its_limits_is_an_obstacle() {
     assert!(with("1.0", "gcc", None).is_empty(), "nothing is known");
     let [refused] = <[Error; 1]>::try_from(with("1.0", "gcc", Some("14.2.0"))).unwrap();
     assert_eq!(refused.exit(), Exit::Host);
+    let unfit = plan(
+        &recipe,
+        Ask {
+            version: "1.0",
+            compiler: Some("14.2.0"),
+            ..Ask::default()
+        },
+    );
+    assert_eq!(
+        (unfit.unresolved, unfit.identity),
+        (vec![refused.headline().to_owned()], None)
+    );
     assert_eq!(refused.headline(), "build `d10_o3` cannot be made with gcc 14.2.0");
     let details: Vec<_> = refused.details().iter().map(|(_, value)| value.as_str()).collect();
     let limit = "gcc <14  [recipes/demo.toml:34]";
@@ -235,26 +238,6 @@ fn a_compiler_outside_its_limits_is_an_obstacle() {
 }
 
 #[test]
-fn a_commit_that_there_is_none_of_is_an_obstacle() {
-    let everywhere = recipe(&[("when = { source = \"git\" }\nargs", "args")]);
-    let of = |recipe: &Recipe| {
-        let source = SourceKind::Tarball;
-        plan(
-            recipe,
-            Ask {
-                source,
-                ..Ask::default()
-            },
-        )
-        .obstacles
-    };
-    assert!(of(&recipe(&[])).is_empty());
-    let [obstacle] = <[Error; 1]>::try_from(of(&everywhere)).unwrap();
-    assert_eq!(obstacle.exit(), Exit::Usage);
-    assert_eq!(obstacle.details()[0].1, "--commit={commit9}  [recipes/demo.toml:18]");
-}
-
-#[test]
 fn no_recipe_can_write_the_staging_directory_or_a_field_where_none_is_replaced() {
     let refused = |from: &str, to: &str| {
         let broken = std::panic::catch_unwind(|| recipe(&[(from, to)]));
@@ -264,5 +247,5 @@ fn no_recipe_can_write_the_staging_directory_or_a_field_where_none_is_replaced()
             .map_or_else(|_| String::new(), |text| *text)
     };
     assert!(refused("\"--fast\"", "\"--into={stage}\"").contains("unknown field `{stage}`"));
-    assert!(refused("--root={prefix}", "--root={build}").contains("unknown field `{build}`"));
+    assert!(refused("\"--fast\"", "\"--into={commit9}\"").contains("unknown field `{commit9}`"));
 }

@@ -31,9 +31,8 @@ pub struct Missing {
 /// What bm itself needs for a source of that kind, before any recipe speaks.
 pub fn own_needs(kind: SourceKind) -> Vec<Requirement> {
     let source: &[&str] = match kind {
-        SourceKind::Git => &["git", "tar"],
-        SourceKind::Tarball => &["tar"],
-        SourceKind::Local => &[],
+        SourceKind::Git => &["git"],
+        SourceKind::Tarball | SourceKind::Local => &[],
     };
     std::iter::once(&"make")
         .chain(source)
@@ -654,9 +653,9 @@ mod tests {
         let names = |kind| -> Vec<String> { own_needs(kind).iter().map(|r| r.need.to_string()).collect() };
         assert_eq!(
             names(SourceKind::Git),
-            ["program `make`", "program `git`", "program `tar`"]
+            ["program `make`", "program `git`"]
         );
-        assert_eq!(names(SourceKind::Tarball), ["program `make`", "program `tar`"]);
+        assert_eq!(names(SourceKind::Tarball), ["program `make`"]);
         assert_eq!(names(SourceKind::Local), ["program `make`"]);
     }
 

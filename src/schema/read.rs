@@ -23,24 +23,9 @@ use super::diagnostic::{Problem, Source};
 /// Fields a template may use where only the version is known.
 pub const VERSION_FIELDS: &[&str] = &["version", "version.compact", "version.series", "version.tag"];
 
-/// Fields a word of a command line, a flag or an environment value may use.
+/// Fields a word of a command line, a flag or an environment value may use; the plan replaces them. None
+/// speaks of a work directory or of the number of jobs: neither is part of an identity.
 pub const WORD_FIELDS: &[&str] = &[
-    "version",
-    "version.compact",
-    "version.series",
-    "version.tag",
-    "release",
-    "variant",
-    "toolchain",
-    "commit9",
-    "prefix",
-    "source",
-    "build",
-    "jobs",
-];
-
-/// Fields that have a value in a prefix that stands, away from its work tree.
-pub const PREFIX_FIELDS: &[&str] = &[
     "version",
     "version.compact",
     "version.series",
@@ -238,7 +223,7 @@ impl<'s> Reader<'s> {
     }
 
     /// A word that may use only the fields `known`.
-    pub fn word_with(&mut self, text: &At<String>, known: &[&str]) -> Word {
+    fn word_with(&mut self, text: &At<String>, known: &[&str]) -> Word {
         if text.is_empty() {
             self.problem(text.span(), "empty word", "a word of a command line cannot be empty");
         } else if text.contains('\0') {
@@ -251,6 +236,14 @@ impl<'s> Reader<'s> {
             self.template(text, "a word", known, &[]);
         }
         self.source.word(text)
+    }
+
+    /// Words taken as they stand: braces in them are no fields.
+    pub fn literals(&mut self, list: &[At<String>]) -> Vec<Word> {
+        for text in list.iter().filter(|text| text.is_empty()) {
+            self.problem(text.span(), "empty word", "a word of a command line cannot be empty");
+        }
+        list.iter().map(|text| self.source.word(text)).collect()
     }
 
     pub fn words(&mut self, list: &[At<String>]) -> Vec<Word> {

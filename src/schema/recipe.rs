@@ -38,8 +38,8 @@ pub fn recipe(source: &Source, has_patch: &dyn Fn(&str) -> bool) -> Result<Recip
 ///
 /// Words of command lines, flags and values of variables may hold fields in braces: `{version}`,
 /// `{version.compact}`, `{version.series}`, `{version.tag}`, `{release}`, `{variant}`, `{toolchain}`,
-/// `{commit9}`, `{prefix}`, `{source}`, `{build}`, `{jobs}`. A list of conditional parts keeps its
-/// order: what stands later comes later on the command line.
+/// `{prefix}`. A list of conditional parts keeps its order: what stands later comes later on the
+/// command line.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 #[schemars(title = "bm recipe")]
@@ -106,7 +106,7 @@ pub struct RecipeFile {
     expect: Vec<ExpectRow>,
     /// The smoke test.
     smoke: Smoke,
-    /// argv below the prefix, for `smoke = "command"`.
+    /// argv below the prefix, for `smoke = "command"`; taken as it stands, without fields.
     #[serde(default)]
     smoke_command: Vec<At<String>>,
     /// Symptoms in logs and their remedies; the first that fits is shown.

@@ -40,7 +40,8 @@ impl Shell {
 
     /// A result, on stdout, exactly as given.
     ///
-    /// A closed pipe (`bm list | head`) ends the process quietly, as other tools do.
+    /// A closed pipe (`bm list | head`) ends the process quietly, as other tools do; any other failure
+    /// to write ends it with an error.
     pub fn result(&self, text: impl AsRef<str>) {
         let guard = self.lock.lock();
         let mut out = std::io::stdout().lock();
@@ -48,18 +49,16 @@ impl Shell {
             .write_all(text.as_ref().as_bytes())
             .and_then(|()| out.write_all(b"\n"))
             .and_then(|()| out.flush());
-        drop(out);
-        match written {
-            Ok(()) => {}
-            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
-            Err(e) => {
-                // A result that did not arrive must not look like one that did.
-                drop(guard);
-                let error = Error::io("cannot write the result", &e);
-                self.error(&error);
-                std::process::exit(i32::from(error.exit().code()));
-            }
+        let Err(e) = written else { return };
+        if e.kind() == std::io::ErrorKind::BrokenPipe {
+            std::process::exit(0);
         }
+        // Whoever reads a file of results must not take half of them for all.
+        let error = Error::io("cannot write the output", &e);
+        let code = error.exit().code();
+        drop((guard, out));
+        self.error(&error);
+        std::process::exit(code.into());
     }
 
     /// What is being done: a verb in a column of its own, then the thing.
@@ -103,20 +102,33 @@ impl Shell {
 pub fn render(error: &Error) -> String {
     let mut out = match error.rendered_snippet() {
         Some(snippet) => snippet.trim_end().to_owned(),
-        None => format!("{ERROR}error{ERROR:#}: {}", error.headline()),
+        None => format!("{ERROR}error{ERROR:#}: {}", visible(error.headline(), &[])),
     };
     let width = error.details().iter().map(|(l, _)| l.len()).max().unwrap_or(0).max(6);
     for (label, value) in error.details() {
-        let indented = value.replace('\n', &format!("\n{:width$}  ", ""));
+        let indented = visible(value, &['\n', '\t']).replace('\n', &format!("\n{:width$}  ", ""));
         out.push_str(&format!("\n{label:>width$}: {indented}"));
     }
     for cause in error.causes() {
-        out.push_str(&format!("\n{DIM}caused by:{DIM:#} {cause}"));
+        out.push_str(&format!("\n{DIM}caused by:{DIM:#} {}", visible(cause, &['\n', '\t'])));
     }
     if let Some(hint) = error.hint_text() {
-        out.push_str(&format!("\n{NOTE}hint:{NOTE:#} {hint}"));
+        out.push_str(&format!("\n{NOTE}hint:{NOTE:#} {}", visible(hint, &[])));
     }
     out
+}
+
+/// Messages quote what users, archives and programs gave: control characters in it are spelled out, so
+/// that they can neither steer the terminal nor pass for lines of bm's own.
+fn visible(text: &str, allowed: &[char]) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
+        if c.is_control() && !allowed.contains(&c) {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+        out
+    })
 }
 
 /// Rows in columns, two spaces apart, nothing after the last.

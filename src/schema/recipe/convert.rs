@@ -10,7 +10,7 @@ use crate::model::recipe::{
 
 use super::super::at::At;
 use super::super::diagnostic::{Problem, Source};
-use super::super::read::{FlagLists, PREFIX_FIELDS, Reader, VERSION_FIELDS, When};
+use super::super::read::{FlagLists, Reader, VERSION_FIELDS, When};
 use super::{
     ArgsRow, AtomRow, ClaimsTable, CompilerRow, DriverTable, EnvRow, ExpectRow, FlagsRow, HintRow, Level, NamesTable,
     PatchRow, RecipeFile, RequireRow, SourceTable, VersionRow,
@@ -64,11 +64,7 @@ pub(super) fn convert(file: &RecipeFile, source: &Source, reader: &mut Reader<'_
             super::Smoke::Postgres => Smoke::Postgres,
             super::Smoke::Command => Smoke::Command,
         },
-        smoke_command: file
-            .smoke_command
-            .iter()
-            .map(|word| reader.word_with(word, PREFIX_FIELDS))
-            .collect(),
+        smoke_command: reader.literals(&file.smoke_command),
         hints: file.hints.iter().map(|row| hint(row, reader)).collect(),
         driver: driver(&file.driver, reader),
         text: source.text().clone(),
