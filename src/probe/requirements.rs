@@ -651,10 +651,7 @@ mod tests {
     #[test]
     fn bm_has_needs_of_its_own() {
         let names = |kind| -> Vec<String> { own_needs(kind).iter().map(|r| r.need.to_string()).collect() };
-        assert_eq!(
-            names(SourceKind::Git),
-            ["program `make`", "program `git`"]
-        );
+        assert_eq!(names(SourceKind::Git), ["program `make`", "program `git`"]);
         assert_eq!(names(SourceKind::Tarball), ["program `make`"]);
         assert_eq!(names(SourceKind::Local), ["program `make`"]);
     }
