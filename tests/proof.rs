@@ -220,3 +220,10 @@ fn the_callers_environment_changes_no_byte() {
 fn the_callers_environment_changes_no_byte_of_a_build_from_git_with_lto() {
     poisoned("fk10_o3_native_lto", "git");
 }
+
+#[test]
+fn the_callers_environment_changes_no_byte_of_a_build_by_clang() {
+    if has("clang-14") && has("ld.lld-14") {
+        poisoned("fk10_o3_native_lto_clang14", "tarball");
+    }
+}
