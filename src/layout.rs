@@ -87,6 +87,11 @@ impl Layout {
         self.state().join("logs").join(name.as_str())
     }
 
+    /// Job budgets of running processes: `<pid>.fifo`.
+    pub fn budgets(&self) -> PathBuf {
+        self.state().join("jobs")
+    }
+
     /// The lockfile.
     pub fn lockfile(&self) -> PathBuf {
         self.state().join("lock.toml")

@@ -83,13 +83,17 @@ fn summary(ctx: &Context, results: &Results) -> Exit {
     let built = count(&|r| matches!(r, Ok(Done::Built(_))));
     let fresh = count(&|r| matches!(r, Ok(Done::Fresh)));
     let kept = count(&|r| matches!(r, Ok(Done::Kept(_))));
-    let failed = results.len() - built - fresh - kept;
+    let skipped = count(&|r| matches!(r, Ok(Done::Skipped)));
+    let failed = count(&|r| r.is_err());
     let mut parts = vec![format!("{built} built"), format!("{fresh} fresh")];
     if kept > 0 {
         parts.push(format!("{kept} kept"));
     }
     if failed > 0 {
         parts.push(format!("{failed} failed"));
+    }
+    if skipped > 0 {
+        parts.push(format!("{skipped} skipped"));
     }
     ctx.shell.status("Done", parts.join(", "));
     if failed == 0 && built + fresh + kept == 1 {
@@ -111,6 +115,7 @@ fn summary(ctx: &Context, results: &Results) -> Exit {
 
 /// A comparison between builds of different compilers is seldom meant.
 fn mixed_compilers(ctx: &Context, plans: &[BuildPlan]) {
+    // Two compilers may say the same version of themselves: the content counts.
     let mut by_toolchain = std::collections::BTreeMap::<String, BTreeSet<String>>::new();
     for plan in plans {
         if let decide::Found::Sealed(manifest) = exec::found(&plan.prefix)
@@ -119,12 +124,12 @@ fn mixed_compilers(ctx: &Context, plans: &[BuildPlan]) {
             by_toolchain
                 .entry(plan.toolchain.name.to_string())
                 .or_default()
-                .insert(cc.version.clone());
+                .insert(format!("{} (sha256 {:.12})", cc.version, cc.sha256));
         }
     }
-    for (toolchain, versions) in by_toolchain {
-        if versions.len() > 1 {
-            let list: Vec<String> = versions.into_iter().collect();
+    for (toolchain, compilers) in by_toolchain {
+        if compilers.len() > 1 {
+            let list: Vec<String> = compilers.into_iter().collect();
             ctx.shell.warning(format!(
                 "these builds of toolchain `{toolchain}` come from different compilers: {}; `--rebuild=stale` makes them one",
                 list.join("; ")

@@ -22,6 +22,7 @@ use crate::context::Context;
 use crate::error::{Error, Exit, Result};
 use crate::model::name::BuildName;
 use crate::plan::{BuildPlan, StepName};
+use crate::process::Urgency;
 use crate::probe::Prober;
 use crate::source::Net;
 use crate::store::lock::{Guard, Holder, LockWait, Locking, Locks};
@@ -70,6 +71,8 @@ pub enum Done {
     Fresh,
     /// Was there already; the host's tools have moved since.
     Kept(String),
+    /// Not begun, or stopped, since another build failed and the run was to end then.
+    Skipped,
 }
 
 /// How a run ended, build by build, in the order asked.
@@ -102,11 +105,7 @@ impl<'a> Runner<'a> {
     pub fn new(ctx: &'a Context, net: Net, prober: Prober, path: Vec<PathBuf>, options: Options) -> Result<Self> {
         ctx.make_root()?;
         store::prepare(&ctx.layout)?;
-        let fifo = ctx
-            .layout
-            .state()
-            .join("jobs")
-            .join(format!("{}.fifo", std::process::id()));
+        let fifo = ctx.layout.budgets().join(format!("{}.fifo", std::process::id()));
         let dir = fifo.parent().expect("joined above");
         crate::error::IoContext::doing(fs_err::create_dir_all(dir), || {
             format!("cannot make `{}`", dir.display())
@@ -143,7 +142,7 @@ impl<'a> Runner<'a> {
         }
         let queue: Mutex<VecDeque<usize>> = Mutex::new((0..plans.len()).collect());
         let results: Mutex<Vec<Option<Result<Done>>>> = Mutex::new(plans.iter().map(|_| None).collect());
-        let stop = AtomicBool::new(false);
+        let failed_fast = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..self.options.parallel.min(plans.len()).max(1) {
                 scope.spawn(|| {
@@ -153,19 +152,7 @@ impl<'a> Runner<'a> {
                             .expect("no thread panics while it holds the queue")
                             .pop_front();
                         let Some(i) = next else { return };
-                        let result = if stop.load(Ordering::SeqCst) {
-                            Err(skipped(&plans[i]))
-                        } else {
-                            self.one(&plans[i])
-                        };
-                        if let Err(error) = &result {
-                            if self.options.fail_fast {
-                                stop.store(true, Ordering::SeqCst);
-                            }
-                            if error.exit() == Exit::Interrupted {
-                                stop.store(true, Ordering::SeqCst);
-                            }
-                        }
+                        let result = self.unless_failed(&failed_fast, self.one(&plans[i]));
                         self.tell(&plans[i], &result);
                         results.lock().expect("no thread panics while it holds the results")[i] = Some(result);
                     }
@@ -180,6 +167,27 @@ impl<'a> Runner<'a> {
             .zip(results)
             .map(|(p, r)| (p.name.clone(), r.expect("every build was taken from the queue")))
             .collect())
+    }
+
+    /// The first failure of a run that is to end with it stops the other builds. They did not fail,
+    /// and nobody interrupted them.
+    fn unless_failed(&self, failed_fast: &AtomicBool, result: Result<Done>) -> Result<Done> {
+        let asked = self.ctx.cancel.requested();
+        match result {
+            Err(e) if e.exit() == Exit::Interrupted => {
+                // A signal of the user's, which comes on top, is an interruption all the same.
+                let ours = failed_fast.load(Ordering::SeqCst) && asked != Some(Urgency::Kill);
+                if ours { Ok(Done::Skipped) } else { Err(e) }
+            }
+            Err(e) => {
+                if self.options.fail_fast && asked.is_none() {
+                    failed_fast.store(true, Ordering::SeqCst);
+                    self.ctx.cancel.request(Urgency::Orderly);
+                }
+                Err(e)
+            }
+            done => done,
+        }
     }
 
     /// One build, under its lock.
@@ -222,6 +230,7 @@ impl<'a> Runner<'a> {
             Ok(Done::Kept(reason)) => {
                 shell.status("Kept", format!("{}: {reason}; `--rebuild=stale` renews it", plan.name))
             }
+            Ok(Done::Skipped) => shell.status("Skipped", plan.name.as_str()),
             Err(error) => shell.error(error),
         }
     }
