@@ -407,7 +407,7 @@ pub enum Command {
     #[command(subcommand)]
     Server(Server),
 
-    /// Remove built prefixes; their manifests stay in the history
+    /// Remove built prefixes, or only a link where one is named; manifests stay in the history
     Rm(Built),
 
     /// Print a completion script

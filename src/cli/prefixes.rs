@@ -235,6 +235,11 @@ pub fn verify(ctx: &Context, args: &Built, json: bool) -> Ended {
     if errors.is_empty() { Ok(Exit::Ok) } else { Err(errors) }
 }
 
+fn is_link(ctx: &Context, text: &str) -> bool {
+    let name = text.parse::<BuildName>().ok();
+    name.is_some_and(|name| matches!(alias::target(&ctx.layout, &name), Ok(Some(_))))
+}
+
 /// `bm rm`.
 pub fn rm(ctx: &Context, args: &Built) -> Ended {
     let locks = exec::locks(ctx);
@@ -242,7 +247,16 @@ pub fn rm(ctx: &Context, args: &Built) -> Ended {
         .shared_gc(exec::lock_wait(ctx), &exec::say_waiting(ctx, "the store"))
         .map_err(one)?;
     let mut errors = Vec::new();
-    for manifest in pick(ctx, &args.builds)? {
+    // A link goes alone: the build it points to was not named.
+    let (links, builds): (Vec<_>, Vec<_>) = args.builds.iter().cloned().partition(|text| is_link(ctx, text));
+    for link in links {
+        let name: BuildName = link.parse().expect("only names are links");
+        match store::remove(&ctx.layout, &name) {
+            Ok(_) => ctx.shell.status("Removed", format!("the link {name}")),
+            Err(error) => errors.push(error),
+        }
+    }
+    for manifest in pick(ctx, &builds)? {
         let name: BuildName = manifest.name.parse().expect("sealed manifests have good names");
         let removed = locks
             .prefix(&name, exec::lock_wait(ctx), &exec::say_waiting(ctx, name.as_str()))
