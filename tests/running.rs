@@ -245,9 +245,12 @@ fn a_kill_while_placing_and_sealing_a_rebuild_leaves_the_old_prefix_or_the_new_o
                 if killed {
                     if manifest_inode(&space) == ino { old += 1 } else { new += 1 }
                 }
-                // A killed build keeps its work tree, which the next one takes.
+                // A killed build keeps its work tree and its logs to go on from, a sealed one neither.
                 space.ok(&["verify", "fk10_o2"]);
                 assert_eq!(space.names_in(""), [".bm", "fk10_o2"]);
+                if manifest_inode(&space) != ino {
+                    space.assert_tidy();
+                }
                 for dir in [".bm/journal", ".bm/previous", ".bm/jobs", ".bm/work/.trash"] {
                     assert_eq!(space.names_in(dir), Vec::<String>::new(), "{call} {n}: {dir}");
                 }

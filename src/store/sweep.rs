@@ -12,7 +12,7 @@ use fs_err as fs;
 use super::lock::Locks;
 use super::{alias, disk, journal};
 use crate::error::{IoContext, Result};
-use crate::layout::Layout;
+use crate::layout::{Layout, manifest_file};
 use crate::model::name::BuildName;
 
 /// What may stay.
@@ -45,6 +45,7 @@ pub fn sweep(layout: &Layout, locks: &Locks, policy: &SweepPolicy) -> Result<Vec
     failed_trees(layout, policy, &mut lines)?;
     temp_files(layout)?;
     budgets(layout)?;
+    logs(layout, locks)?;
     dangling_links(layout, locks, &mut lines)?;
     // Last, for all the above goes there.
     empty_trash(layout, &mut lines)?;
@@ -114,6 +115,29 @@ fn temp_files(layout: &Layout) -> Result<()> {
             if !lives(&pid.to_string()) {
                 disk::remove_file(&dir.join(name))?;
             }
+        }
+    }
+    Ok(())
+}
+
+/// Logs that are older than the seal of their build: it had them in its prefix when it ended. Those of a
+/// failure are younger than the prefix, or there is none.
+fn logs(layout: &Layout, locks: &Locks) -> Result<()> {
+    for entry in disk::names_in(&layout.state().join("logs"))? {
+        let Some(name) = entry.to_str().and_then(|n| n.parse::<BuildName>().ok()) else {
+            continue;
+        };
+        let dir = layout.logs(&name);
+        let time = |path: &Path| fs::symlink_metadata(path).and_then(|m| m.modified()).ok();
+        let done = || match (time(&dir), time(&manifest_file(&layout.prefix(&name)))) {
+            (Some(logged), Some(sealed)) => dir.is_dir() && logged <= sealed,
+            _ => false,
+        };
+        if done()
+            && let Some(_guard) = locks.try_prefix(&name)?
+            && done()
+        {
+            disk::discard(layout, &dir)?;
         }
     }
     Ok(())
