@@ -87,14 +87,14 @@ impl Layout {
         self.state().join("logs").join(name.as_str())
     }
 
+    /// Job budgets of running processes: `<pid>.fifo`.
+    pub fn budgets(&self) -> PathBuf {
+        self.state().join("jobs")
+    }
+
     /// The lockfile.
     pub fn lockfile(&self) -> PathBuf {
         self.state().join("lock.toml")
-    }
-
-    /// Job budgets, one fifo per running bm.
-    pub fn jobs(&self) -> PathBuf {
-        self.state().join("jobs")
     }
 
     /// All work directories.

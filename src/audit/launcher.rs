@@ -2,7 +2,8 @@
 //!
 //! Owns the links, their description (`.launcher.json`) and what one call does: append a record,
 //! then become the real compiler. Reads no environment variable but PATH, changes nothing of the
-//! call but the number of parts an LTO link runs at once. Knows no builds.
+//! call but the number of parts an LTO link runs at once and the seed of gcc's names inside LTO
+//! objects. Knows no builds.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::flags::{Lto, effective, is_lto};
 use super::record::{self, Kind};
+use crate::digest;
 use crate::error::{Error, Exit, IoContext, Result};
 use crate::exec::jobs::{self, Borrowed};
 use crate::model::recipe::Family;
@@ -193,9 +195,7 @@ impl Launch {
     /// The call to make, recorded, and the tokens it holds.
     fn prepare(&self, mut args: Vec<OsString>) -> Result<(Command, Option<Borrowed>)> {
         let cwd = std::env::current_dir().doing(|| "cannot tell the working directory".to_owned())?;
-        let mut words = vec![self.real.to_string_lossy().into_owned()];
-        words.extend(args.iter().map(|a| a.to_string_lossy().into_owned()));
-        let mut words = record::expand_response_files(words, &cwd);
+        let mut words = self.words(&args, &cwd);
         let mut lto_jobs = 0;
         let mut held = None;
         if let (Some(fifo), Some(how)) = (&self.jobs, self.parallel_link(&words, &args)) {
@@ -204,10 +204,12 @@ impl Launch {
             held = Some(tokens).filter(|t| t.tokens() > 0);
             if held.is_some() || how == Parallel::Thin {
                 how.apply(&mut args, lto_jobs);
-                words.truncate(1);
-                words.extend(args.iter().map(|a| a.to_string_lossy().into_owned()));
-                words = record::expand_response_files(words, &cwd);
+                words = self.words(&args, &cwd);
             }
+        }
+        if let Some(seed) = self.seed(&words, &cwd) {
+            args.push(seed.into());
+            words = self.words(&args, &cwd);
         }
         record::append(
             &self.record,
@@ -217,6 +219,29 @@ impl Launch {
         let mut command = Command::new(&self.real);
         command.args(args);
         Ok((command, held))
+    }
+
+    /// The call as it is recorded: the real program, response files read.
+    fn words(&self, args: &[OsString], cwd: &Path) -> Vec<String> {
+        let mut words = vec![self.real.to_string_lossy().into_owned()];
+        words.extend(args.iter().map(|a| a.to_string_lossy().into_owned()));
+        record::expand_response_files(words, cwd)
+    }
+
+    /// gcc names the sections of an LTO object by chance, and static libraries carry them into the
+    /// prefix. A seed of the call's own words, other for every unit, gives the same bytes each time
+    /// and changes no code; the words are those of the work directory, so that builds can share objects.
+    fn seed(&self, words: &[String], cwd: &Path) -> Option<String> {
+        let compiles = matches!(record::kind_of(words), Kind::Compile | Kind::CompileAndLink);
+        let lto = effective(words.iter().map(String::as_str)).lto != Lto::Off;
+        let seeded = words.iter().any(|w| w.starts_with("-frandom-seed="));
+        if self.family != Family::Gcc || !compiles || !lto || seeded {
+            return None;
+        }
+        let work = self.record.parent().unwrap_or(&self.record);
+        let place = cwd.strip_prefix(work).unwrap_or(cwd).to_string_lossy();
+        let text = words.iter().skip(1).fold(place.into_owned(), |text, w| text + "\0" + w);
+        Some(format!("-frandom-seed=0x{}", &digest::sha256(text.as_bytes())[..16]))
     }
 
     /// How the parts of this call are told to run at once, if it is a link that has parts.
@@ -341,7 +366,15 @@ mod tests {
         for (family, free, line, want, parts) in [
             (Gcc, 2, "-flto -O2 -flto a.o -o p", "-flto -O2 -flto=3 a.o -o p", 3),
             (Gcc, 9, "-flto=auto a.o", "-flto=4 a.o", 4),
-            (Gcc, 2, "-flto -c a.c", "-flto -c a.c", 0),
+            (Gcc, 2, "-O2 -c a.c", "-O2 -c a.c", 0),
+            (
+                Gcc,
+                2,
+                "-flto -c a.c -frandom-seed=1",
+                "-flto -c a.c -frandom-seed=1",
+                0,
+            ),
+            (Clang, 2, "-flto -c a.c", "-flto -c a.c", 0),
             (Gcc, 2, "-flto -fno-lto a.o", "-flto -fno-lto a.o", 0),
             (
                 Gcc,
@@ -362,6 +395,22 @@ mod tests {
         ] {
             assert_eq!(prepared(family, line, free), (want.to_owned(), parts), "{line}");
         }
+    }
+
+    #[test]
+    fn gcc_names_nothing_in_lto_objects_by_chance() {
+        let seeded = |line: &str| {
+            let (args, parts) = prepared(Family::Gcc, line, 2);
+            let seed = args
+                .strip_prefix(line)
+                .unwrap()
+                .strip_prefix(" -frandom-seed=0x")
+                .unwrap();
+            assert!(seed.len() == 16 && parts == 0, "{args}");
+            u64::from_str_radix(seed, 16).unwrap()
+        };
+        assert_eq!(seeded("-flto -c a.c"), seeded("-flto -c a.c"));
+        assert_ne!(seeded("-flto -c a.c"), seeded("-flto -c b.c"));
     }
 
     #[test]

@@ -202,7 +202,13 @@ impl<'a> Attempt<'a> {
         };
         let manifest = seal::manifest(self, proved, smoked, &summary);
         seal::attach(self, &self.plan.prefix)?;
-        for line in placed.commit(manifest)?.lines() {
+        // A crash right after the commit must not leave the tree of a finished build among those kept
+        // to go on from.
+        if !self.runner.options.keep {
+            kept::forget(&self.work);
+        }
+        let sealed = placed.commit(manifest).inspect_err(|_| self.begin(StepName::Seal))?;
+        for line in sealed.lines() {
             self.runner.ctx.shell.note(line);
         }
         self.clear();

@@ -18,6 +18,11 @@ use super::build::Attempt;
 /// File that says how far the attempt in a work tree got.
 const STATE: &str = "state.json";
 
+/// Takes a work tree out of those kept to go on from. It may not be there.
+pub(super) fn forget(work: &WorkDir) {
+    let _ = fs::remove_file(work.0.join(STATE));
+}
+
 /// What a later `--from STEP` has to know of a kept tree.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Kept {

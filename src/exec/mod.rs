@@ -24,10 +24,11 @@ use crate::error::{Error, Exit, IoContext as _, Result};
 use crate::model::name::BuildName;
 use crate::plan::{BuildPlan, StepName};
 use crate::probe::Prober;
+use crate::process::Urgency;
 use crate::source::Net;
 use crate::store::lock::{Guard, Holder, LockWait, Locking, Locks};
 use crate::store::manifest::ManifestState;
-use crate::store::{self, alias, disk, recover};
+use crate::store::{self, alias, recover};
 use crate::text;
 
 use decide::{Decision, Found, Rebuild};
@@ -71,7 +72,7 @@ pub enum Done {
     Fresh,
     /// Was there already; the host's tools have moved since.
     Kept(String),
-    /// Not begun: another build failed under `--fail-fast`, or the user asked to stop.
+    /// Not begun, or stopped, since another build failed and the run was to end then.
     Skipped,
 }
 
@@ -105,9 +106,8 @@ impl<'a> Runner<'a> {
     pub fn new(ctx: &'a Context, net: Net, prober: Prober, path: Vec<PathBuf>, options: Options) -> Result<Self> {
         ctx.make_root()?;
         store::prepare(&ctx.layout)?;
-        let jobs = ctx.layout.jobs();
+        let jobs = ctx.layout.budgets();
         fs_err::create_dir_all(&jobs).doing(|| format!("cannot make `{}`", jobs.display()))?;
-        remove_budgets_of_the_dead(&jobs)?;
         let fifo = jobs.join(format!("{}.fifo", std::process::id()));
         let bm_exe = std::env::current_exe().map_err(|e| Error::io("cannot find bm's own program", &e))?;
         Ok(Runner {
@@ -141,7 +141,7 @@ impl<'a> Runner<'a> {
         }
         let queue: Mutex<VecDeque<usize>> = Mutex::new((0..plans.len()).collect());
         let results: Mutex<Vec<Option<Result<Done>>>> = Mutex::new(plans.iter().map(|_| None).collect());
-        let stop = AtomicBool::new(false);
+        let failed_fast = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..self.options.parallel.min(plans.len()).max(1) {
                 scope.spawn(|| {
@@ -151,16 +151,7 @@ impl<'a> Runner<'a> {
                             .expect("no thread panics while it holds the queue")
                             .pop_front();
                         let Some(i) = next else { return };
-                        let result = if stop.load(Ordering::SeqCst) {
-                            Ok(Done::Skipped)
-                        } else {
-                            self.one(&plans[i])
-                        };
-                        if let Err(error) = &result
-                            && (self.options.fail_fast || error.exit() == Exit::Interrupted)
-                        {
-                            stop.store(true, Ordering::SeqCst);
-                        }
+                        let result = self.unless_failed(&failed_fast, self.one(&plans[i]));
                         self.tell(&plans[i], &result);
                         results.lock().expect("no thread panics while it holds the results")[i] = Some(result);
                     }
@@ -175,6 +166,27 @@ impl<'a> Runner<'a> {
             .zip(results)
             .map(|(p, r)| (p.name.clone(), r.expect("every build was taken from the queue")))
             .collect())
+    }
+
+    /// The first failure of a run that is to end with it stops the other builds. They did not fail,
+    /// and nobody interrupted them.
+    fn unless_failed(&self, failed_fast: &AtomicBool, result: Result<Done>) -> Result<Done> {
+        let asked = self.ctx.cancel.requested();
+        match result {
+            Err(e) if e.exit() == Exit::Interrupted => {
+                // A signal of the user's, which comes on top, is an interruption all the same.
+                let ours = failed_fast.load(Ordering::SeqCst) && asked != Some(Urgency::Kill);
+                if ours { Ok(Done::Skipped) } else { Err(e) }
+            }
+            Err(e) => {
+                if self.options.fail_fast && asked.is_none() {
+                    failed_fast.store(true, Ordering::SeqCst);
+                    self.ctx.cancel.request(Urgency::Orderly);
+                }
+                Err(e)
+            }
+            done => done,
+        }
     }
 
     /// One build, under its lock.
@@ -224,20 +236,6 @@ impl<'a> Runner<'a> {
             Err(error) => shell.error(error),
         }
     }
-}
-
-/// Job budgets that killed bm processes left behind.
-fn remove_budgets_of_the_dead(jobs: &Path) -> Result<()> {
-    for name in disk::names_in(jobs)? {
-        let pid = name
-            .to_str()
-            .and_then(|n| n.strip_suffix(".fifo"))
-            .and_then(|n| n.parse::<u32>().ok());
-        if pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
-            disk::remove_file(&jobs.join(name))?;
-        }
-    }
-    Ok(())
 }
 
 /// What stands at a prefix's path.

@@ -106,8 +106,9 @@ fn start(words: &[&OsStr], env: &BTreeMap<String, String>, dir: &Path, with_stdi
     }
     let dir = std::path::absolute(dir).doing(|| format!("cannot use directory `{}`", dir.display()))?;
     let path = env.get("PATH").map(String::as_str);
-    let program = launch::find_program(&name.to_string_lossy(), path, &dir).map_err(failed)?;
-    let mut command = Command::new(&program);
+    let called = name.to_string_lossy();
+    let program = launch::find_program(&called, path, &dir).map_err(failed)?;
+    let mut command = Command::new(launch::as_called(&called, &program));
     command
         .arg0(name)
         .args(&words[1..])

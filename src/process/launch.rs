@@ -40,6 +40,13 @@ pub(super) fn find_program(name: &str, path: Option<&str>, dir: &Path) -> Result
         .ok_or_else(|| format!("`{name}` is not on PATH `{path}`"))
 }
 
+/// What to start for the program found for `name`: a name with a slash as it is written, since the new
+/// process is in its directory by then and a script sees in `$0` the path it was started by; so a
+/// `../src/configure` finds its sources by that same relative path.
+pub(super) fn as_called<'a>(name: &'a str, found: &'a Path) -> &'a Path {
+    if name.contains('/') { Path::new(name) } else { found }
+}
+
 fn is_program(path: &Path) -> io::Result<bool> {
     // Not fs_err: its message repeats the path that ours names.
     let meta = path.metadata()?;

@@ -166,7 +166,7 @@ fn launch(start: &Start, log: &File) -> Result<Pid, String> {
             .map(Stdio::from)
             .map_err(|e| format!("cannot use the log: {e}"))
     };
-    let mut child = std::process::Command::new(&program);
+    let mut child = std::process::Command::new(launch::as_called(name, &program));
     std::os::unix::process::CommandExt::arg0(&mut child, name);
     child
         .args(&command.argv[1..])

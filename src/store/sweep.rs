@@ -12,7 +12,7 @@ use fs_err as fs;
 use super::lock::Locks;
 use super::{alias, disk, journal};
 use crate::error::{IoContext, Result};
-use crate::layout::Layout;
+use crate::layout::{Layout, manifest_file};
 use crate::model::name::BuildName;
 
 /// What may stay.
@@ -44,6 +44,8 @@ pub fn sweep(layout: &Layout, locks: &Locks, policy: &SweepPolicy) -> Result<Vec
     work_dirs(layout, locks, policy, &mut lines)?;
     failed_trees(layout, policy, &mut lines)?;
     temp_files(layout)?;
+    budgets(layout)?;
+    logs(layout, locks)?;
     dangling_links(layout, locks, &mut lines)?;
     // Last, for all the above goes there.
     empty_trash(layout, &mut lines)?;
@@ -110,12 +112,53 @@ fn temp_files(layout: &Layout) -> Result<()> {
     for dir in dirs.iter().filter(|dir| dir.is_dir()) {
         for name in disk::names_in(dir)? {
             let Some(pid) = disk::temp_owner(&name) else { continue };
-            if !Path::new("/proc").join(pid.to_string()).exists() {
+            if !lives(&pid.to_string()) {
                 disk::remove_file(&dir.join(name))?;
             }
         }
     }
     Ok(())
+}
+
+/// Logs that are older than the seal of their build: it had them in its prefix when it ended. Those of a
+/// failure are younger than the prefix, or there is none.
+fn logs(layout: &Layout, locks: &Locks) -> Result<()> {
+    for entry in disk::names_in(&layout.state().join("logs"))? {
+        let Some(name) = entry.to_str().and_then(|n| n.parse::<BuildName>().ok()) else {
+            continue;
+        };
+        let dir = layout.logs(&name);
+        let time = |path: &Path| fs::symlink_metadata(path).and_then(|m| m.modified()).ok();
+        let done = || match (time(&dir), time(&manifest_file(&layout.prefix(&name)))) {
+            (Some(logged), Some(sealed)) => dir.is_dir() && logged <= sealed,
+            _ => false,
+        };
+        if done()
+            && let Some(_guard) = locks.try_prefix(&name)?
+            && done()
+        {
+            disk::discard(layout, &dir)?;
+        }
+    }
+    Ok(())
+}
+
+/// Job budgets of processes that are gone.
+fn budgets(layout: &Layout) -> Result<()> {
+    let dir = layout.budgets();
+    for name in disk::names_in(&dir)? {
+        let Some(pid) = name.to_str().and_then(|n| n.strip_suffix(".fifo")) else {
+            continue;
+        };
+        if pid.parse::<u32>().is_ok() && !lives(pid) {
+            disk::remove_file(&dir.join(&name))?;
+        }
+    }
+    Ok(())
+}
+
+fn lives(pid: &str) -> bool {
+    Path::new("/proc").join(pid).exists()
 }
 
 fn dangling_links(layout: &Layout, locks: &Locks, lines: &mut Vec<String>) -> Result<()> {
@@ -182,6 +225,10 @@ mod tests {
         // No process has the largest id; pid 1 always lives.
         fs::write(layout.state().join(".bm-4194304-a"), "").unwrap();
         fs::write(layout.state().join(".bm-1-b"), "").unwrap();
+        fs::create_dir(layout.budgets()).unwrap();
+        for budget in ["4194304.fifo", "1.fifo", "mine.fifo"] {
+            fs::write(layout.budgets().join(budget), "").unwrap();
+        }
         fs::os::unix::fs::symlink("nothing", layout.prefix(&name("alias"))).unwrap();
         fs::os::unix::fs::symlink("/nowhere", layout.prefix(&name("foreign"))).unwrap();
         let _busy = locks().prefix(&name("busy"), LockWait::ForEver, &|_| {}).unwrap();
@@ -197,6 +244,7 @@ mod tests {
         assert_eq!(fs::read_dir(layout.failed()).unwrap().count(), 3);
         assert!(!layout.state().join(".bm-4194304-a").exists() && layout.state().join(".bm-1-b").exists());
         assert!(!disk::exists(&layout.prefix(&name("alias"))).unwrap());
+        assert_eq!(disk::names_in(&layout.budgets()).unwrap(), ["1.fifo", "mine.fifo"]);
         assert!(disk::exists(&layout.prefix(&name("foreign"))).unwrap());
         assert_eq!(sweep(&layout, &locks(), &policy).unwrap(), Vec::<String>::new());
     }
