@@ -56,7 +56,11 @@ fn refused(name: &str, lie: impl FnOnce(&mut Space), words: &[&str]) {
     lie(&mut space);
     space.run(&["build", name]).assert(
         5,
-        &[&["error: ", name, "is not what its name says"], words, &["nothing was installed"]],
+        &[
+            &["error: ", name, "is not what its name says"],
+            words,
+            &["nothing was installed"],
+        ],
     );
     assert!(!space.prefix(name).exists());
     assert_eq!(space.names_in(".bm/history"), Vec::<String>::new());
@@ -124,7 +128,11 @@ fn lto_of_the_link_alone_is_refused() {
 
 #[test]
 fn lto_that_nobody_asked_for_is_refused() {
-    refused("fk10_o3", |s| compile(s, &["all", "LATE=-flto"]), &["asked", "found", "lto"]);
+    refused(
+        "fk10_o3",
+        |s| compile(s, &["all", "LATE=-flto"]),
+        &["asked", "found", "lto"],
+    );
 }
 
 #[test]
@@ -201,7 +209,8 @@ fn poisoned(name: &str, from: &str) {
         space.bm(&[]); // writes the recipe
         space.dress(&mut sh);
         // The loader complains about the preload to bm itself; only children could be harmed.
-        sh.args(["-c", "umask 077; exec \"$0\" \"$@\"", support::BM]).args(build);
+        sh.args(["-c", "umask 077; exec \"$0\" \"$@\"", support::BM])
+            .args(build);
         sh.envs(POISON).env("MAKEFLAGS", makeflags);
         Run::start(sh).wait().assert(0, &[&["Built", name]]);
         assert_eq!(outcome(&space, name), clean, "MAKEFLAGS={makeflags}");

@@ -44,7 +44,14 @@ fn a_changed_recipe_is_refused_until_a_rebuild_which_keeps_the_users_files() {
     }
     space.recipe.tail = "[[flags]]\ncflags = [\"-fno-strict-aliasing\"]\n".into();
     let refused = space.run(&["build", "fk10_o2"]);
-    refused.assert(6, &[&["fk10_o2", "other inputs"], &["-fno-strict-aliasing"], &["hint:", "--rebuild"]]);
+    refused.assert(
+        6,
+        &[
+            &["fk10_o2", "other inputs"],
+            &["-fno-strict-aliasing"],
+            &["hint:", "--rebuild"],
+        ],
+    );
     assert_eq!(space.manifest("fk10_o2"), old);
     let plan = space.ok(&["plan", "fk10_o2", "--json"]).json();
     assert_eq!(plan["builds"][0]["action"], "refuse");
@@ -80,13 +87,22 @@ fn an_update_of_the_compiler_keeps_builds_and_says_so_in_one_line() {
     let kept = space.ok(&["build", "fk10_o2"]);
     let lines: Vec<&str> = kept.err.lines().filter(|l| l.contains("toolchain.cc")).collect();
     assert_eq!(lines.len(), 1, "{}", kept.all());
-    kept.assert(0, &[&["Kept", "fk10_o2", "--rebuild=stale"], &["Done", "0 built, 0 fresh, 1 kept"]]);
+    kept.assert(
+        0,
+        &[
+            &["Kept", "fk10_o2", "--rebuild=stale"],
+            &["Done", "0 built, 0 fresh, 1 kept"],
+        ],
+    );
     assert_eq!(space.manifest("fk10_o2"), old);
 
     // A study that would compare two compilers.
     space.ok(&["build", "fk10_o2", "fk11_o2"]).assert(
         0,
-        &[&["Built", "fk11_o2"], &["warning:", "different compilers", "Another 1-2", "`gcc`"]],
+        &[
+            &["Built", "fk11_o2"],
+            &["warning:", "different compilers", "Another 1-2", "`gcc`"],
+        ],
     );
     space
         .ok(&["build", "fk10_o2", "fk11_o2", "--rebuild=stale"])
@@ -103,13 +119,20 @@ fn compilers_of_one_version_and_other_content_are_told_apart() {
     space.release("1.1");
     for (release, turn) in [("fk10_o2", "# one"), ("fk11_o2", "# two")] {
         let bin = space.path("tools");
-        program(&bin.join("gcc"), &format!("#!/bin/sh\n{turn}\nexec /usr/bin/gcc \"$@\"\n"));
+        program(
+            &bin.join("gcc"),
+            &format!("#!/bin/sh\n{turn}\nexec /usr/bin/gcc \"$@\"\n"),
+        );
         space.first_on_path = Some(bin);
         space.ok(&["build", release]);
     }
-    space
-        .ok(&["build", "fk10_o2", "fk11_o2"])
-        .assert(0, &[&["Kept", "fk10_o2", "toolchain.cc.sha256"], &["warning:", "different compilers"]]);
+    space.ok(&["build", "fk10_o2", "fk11_o2"]).assert(
+        0,
+        &[
+            &["Kept", "fk10_o2", "toolchain.cc.sha256"],
+            &["warning:", "different compilers"],
+        ],
+    );
 }
 
 // ---- killed ------------------------------------------------------------------------------------
@@ -119,7 +142,10 @@ fn converges(space: &Space, name: &str, what: &str) {
     let ran = space.run(&["build", name]);
     assert_eq!(ran.code, 0, "{what}: {}", ran.all());
     space.ok(&["verify", name]);
-    assert_eq!(space.ok(&["path", name]).out, format!("{}\n", space.prefix(name).display()));
+    assert_eq!(
+        space.ok(&["path", name]).out,
+        format!("{}\n", space.prefix(name).display())
+    );
     space.assert_tidy();
     assert_eq!(space.names_in(""), [".bm", name], "{what}");
 }
@@ -173,7 +199,9 @@ fn killed_at(space: &Space, call: &str, n: usize, args: &[&str]) -> Option<()> {
     space.dress(&mut strace);
     space.bm(&[]); // writes the recipe
     let inject = format!("inject={call}:signal=KILL:when={n}");
-    strace.args(["-f", "-qq", "-o", "/dev/null", "-e"]).arg(format!("trace={call}"));
+    strace
+        .args(["-f", "-qq", "-o", "/dev/null", "-e"])
+        .arg(format!("trace={call}"));
     strace.args(["-e", &inject, support::BM]).args(args);
     let ran = Run::start(strace).wait();
     match ran.code {
@@ -243,7 +271,11 @@ fn a_kill_while_placing_and_sealing_a_rebuild_leaves_the_old_prefix_or_the_new_o
                 assert_eq!(fs::read_to_string(&mine).unwrap(), "mine", "{call} {n}: {}", ran.all());
                 space.ok(&["exec", "fk10_o2", "--", "fakedb"]);
                 if killed {
-                    if manifest_inode(&space) == ino { old += 1 } else { new += 1 }
+                    if manifest_inode(&space) == ino {
+                        old += 1
+                    } else {
+                        new += 1
+                    }
                 }
                 // A killed build keeps its work tree and its logs to go on from, a sealed one neither.
                 space.ok(&["verify", "fk10_o2"]);
@@ -266,7 +298,9 @@ fn a_kill_while_placing_and_sealing_a_rebuild_leaves_the_old_prefix_or_the_new_o
 
 fn manifest_inode(space: &Space) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
-    fs::metadata(space.prefix("fk10_o2").join(".bm/manifest.json")).unwrap().ino()
+    fs::metadata(space.prefix("fk10_o2").join(".bm/manifest.json"))
+        .unwrap()
+        .ino()
 }
 
 // ---- two at once -------------------------------------------------------------------------------
@@ -283,13 +317,16 @@ fn of_two_builds_of_one_name_one_waits_and_says_for_whom() {
     let holder = format!("process {} ", first.pid());
     assert!(second.said().contains(&holder), "{}", second.said());
     // One that will not wait learns the same.
-    space
-        .run(&["--lock-timeout", "0", "build", "fk10_o2"])
-        .assert(6, &[&["error:", "fk10_o2", "locked"], &["held by", &holder, "build fk10_o2"]]);
+    space.run(&["--lock-timeout", "0", "build", "fk10_o2"]).assert(
+        6,
+        &[&["error:", "fk10_o2", "locked"], &["held by", &holder, "build fk10_o2"]],
+    );
     assert!(first.is_running() && second.is_running());
     gate.open();
     first.wait().assert(0, &[&["Built", "fk10_o2"]]);
-    second.wait().assert(0, &[&["Fresh", "fk10_o2"], &["Done", "0 built, 1 fresh"]]);
+    second
+        .wait()
+        .assert(0, &[&["Fresh", "fk10_o2"], &["Done", "0 built, 1 fresh"]]);
     let history = space.ok(&["history", "--json"]).json();
     assert_eq!(history["builds"].as_array().unwrap().len(), 1, "it ran once");
     space.assert_tidy();
@@ -342,7 +379,9 @@ fn a_first_interrupt_stops_in_order_and_keeps_the_tree() {
     gate.all_dead();
     assert!(!space.prefix("fk10_o2").exists());
     gate.disarm();
-    space.ok(&["build", "fk10_o2", "--from", "compile"]).assert(0, &[&["Built"]]);
+    space
+        .ok(&["build", "fk10_o2", "--from", "compile"])
+        .assert(0, &[&["Built"]]);
     converges(&space, "fk10_o2", "after an interrupt");
 }
 
@@ -364,7 +403,10 @@ fn a_second_interrupt_kills_what_ignores_the_first() {
     let asked = Instant::now();
     bm.signal(Signal::INT);
     bm.wait().assert(130, &[&["fk10_o2", "interrupted"]]);
-    assert!(asked.elapsed() < Duration::from_secs(9), "it waited for the grace of the first request");
+    assert!(
+        asked.elapsed() < Duration::from_secs(9),
+        "it waited for the grace of the first request"
+    );
     gate.all_dead();
 }
 
@@ -395,7 +437,10 @@ fn a_process_left_in_the_background_is_ended_and_told() {
     gate.reached();
     // Comes back when the last that held the gate is dead.
     gate.open();
-    bm.wait().assert(0, &[&["warning:", "install", "left processes behind", "sleep"], &["Built"]]);
+    bm.wait().assert(
+        0,
+        &[&["warning:", "install", "left processes behind", "sleep"], &["Built"]],
+    );
 }
 
 // ---- failures ----------------------------------------------------------------------------------
@@ -404,7 +449,9 @@ fn a_process_left_in_the_background_is_ended_and_told() {
 fn one_is_broken() -> Space {
     let mut space = Space::new();
     space.release("1.2");
-    let good = space.tree.insert("src/page.c".into(), "int page(void) { return nothing; }\n".into());
+    let good = space
+        .tree
+        .insert("src/page.c".into(), "int page(void) { return nothing; }\n".into());
     space.release("1.1");
     space.tree.insert("src/page.c".into(), good.unwrap());
     space
@@ -438,7 +485,14 @@ fn other_builds_go_on_after_a_failure() {
 fn the_first_failure_ends_the_run_where_that_is_asked_for() {
     let space = one_is_broken();
     let ran = space.run(&["build", "--fail-fast", "-p", "1", "fk11_o2", "fk10_o2", "fk12_o2"]);
-    ran.assert(1, &[&["error:", "fk11_o2"], &["Skipped", "fk10_o2"], &["Done", "0 built, 0 fresh, 1 failed, 2 skipped"]]);
+    ran.assert(
+        1,
+        &[
+            &["error:", "fk11_o2"],
+            &["Skipped", "fk10_o2"],
+            &["Done", "0 built, 0 fresh, 1 failed, 2 skipped"],
+        ],
+    );
     assert_eq!(space.names_in(""), [".bm"]);
 }
 
@@ -457,14 +511,20 @@ fn the_first_failure_also_stops_builds_in_flight() {
         0,
     )
     .unwrap();
-    space.tree.insert("hooks/compile".into(), format!("read x <{}\nexit 1\n", go.display()));
+    space
+        .tree
+        .insert("hooks/compile".into(), format!("read x <{}\nexit 1\n", go.display()));
     space.release("1.1");
     let bm = Run::start(space.bm(&["build", "--fail-fast", "-p", "2", "-j", "2", "fk10_o2", "fk11_o2"]));
     gate.reached();
     fs::write(&go, "fail\n").unwrap();
     bm.wait().assert(
         1,
-        &[&["error:", "fk11_o2", "failed"], &["Skipped", "fk10_o2"], &["Done", "1 failed, 1 skipped"]],
+        &[
+            &["error:", "fk11_o2", "failed"],
+            &["Skipped", "fk10_o2"],
+            &["Done", "1 failed, 1 skipped"],
+        ],
     );
     gate.all_dead();
 }
@@ -478,15 +538,25 @@ fn aliases_are_links_that_follow_the_newest_release() {
     space.ok(&["build", "fk1_o3", "fk10_fast"]);
     assert_eq!(link(&space, "fk1_o3"), "fk10_o3");
     assert_eq!(link(&space, "fk10_fast"), "fk10_o3");
-    assert_eq!(space.ok(&["path", "fk1_o3"]).out, format!("{}\n", space.prefix("fk10_o3").display()));
+    assert_eq!(
+        space.ok(&["path", "fk1_o3"]).out,
+        format!("{}\n", space.prefix("fk10_o3").display())
+    );
     space.release("1.3");
     space.ok(&["build", "fk1_o3"]);
     assert_eq!(link(&space, "fk1_o3"), "fk13_o3");
     assert_eq!(link(&space, "fk10_fast"), "fk10_o3");
-    assert_eq!(space.ok(&["exec", "fk1_o3", "--", "fakedb", "--version"]).out, "fakedb 1.3\n");
+    assert_eq!(
+        space.ok(&["exec", "fk1_o3", "--", "fakedb", "--version"]).out,
+        "fakedb 1.3\n"
+    );
 
     space.ok(&["rm", "fk13_o3"]).assert(0, &[&["Removed", "fk13_o3"]]);
-    assert_eq!(space.names_in(""), [".bm", "fk10_fast", "fk10_o3"], "the link went with it");
+    assert_eq!(
+        space.names_in(""),
+        [".bm", "fk10_fast", "fk10_o3"],
+        "the link went with it"
+    );
     let history = space.ok(&["history", "--json"]).json();
     let names: Vec<(&str, bool)> = history["builds"]
         .as_array()
@@ -514,7 +584,9 @@ fn verify_finds_what_changed_what_is_gone_and_counts_what_was_added() {
     space.ok(&["build", "fk10_o2"]);
     let prefix = space.prefix("fk10_o2");
     fs::write(prefix.join("bin/mine.sh"), "").unwrap();
-    space.ok(&["verify", "fk10_o2"]).assert(0, &[&["Intact", "fk10_o2", "1 added later"]]);
+    space
+        .ok(&["verify", "fk10_o2"])
+        .assert(0, &[&["Intact", "fk10_o2", "1 added later"]]);
     let report = space.ok(&["verify", "fk10_o2", "--json"]).json();
     assert_eq!(report["builds"][0]["extra"], json!(["bin/mine.sh"]));
 
@@ -550,7 +622,12 @@ fn env_is_safe_to_source_where_the_prefix_has_odd_characters() {
     let script = format!("{env}\nprintf '%s\\n' \"$BM_PREFIX\" \"$BM_NAME\" \"$BM_VERSION\"\nfakedb --version\n");
     let out = Command::new("/bin/sh").args(["-ec", &script]).output().unwrap();
     let want = format!("{}\nfk10_o2\n1.0\nfakedb 1.0\n", space.prefix("fk10_o2").display());
-    assert_eq!(String::from_utf8(out.stdout).unwrap(), want, "{}", String::from_utf8_lossy(&out.stderr));
+    assert_eq!(
+        String::from_utf8(out.stdout).unwrap(),
+        want,
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
     let json = space.ok(&["env", "fk10_o2", "--json"]).json();
     assert_eq!(json["env"]["BM_PREFIX"], space.prefix("fk10_o2").display().to_string());
 }
@@ -562,10 +639,21 @@ fn exec_gives_the_status_of_its_command() {
     for (status, code) in [("0", 0), ("3", 3), ("130", 130)] {
         assert_eq!(space.run(&["exec", "fk10_o2", "--", "fkstatus", status]).code, code);
     }
-    let ran = space.run(&["exec", "fk10_o2", "--", "sh", "-c", "echo $BM_VERSION $LD_LIBRARY_PATH; kill -9 $$"]);
+    let ran = space.run(&[
+        "exec",
+        "fk10_o2",
+        "--",
+        "sh",
+        "-c",
+        "echo $BM_VERSION $LD_LIBRARY_PATH; kill -9 $$",
+    ]);
     assert_eq!((ran.code, ran.out.as_str()), (137, "1.0\n"));
-    space.run(&["exec", "fk10_o2", "--", "no-such-program"]).assert(3, &[&["cannot run `no-such-program`"]]);
-    space.run(&["exec", "fk11_o2", "--", "true"]).assert(2, &[&["nothing built matches `fk11_o2`"]]);
+    space
+        .run(&["exec", "fk10_o2", "--", "no-such-program"])
+        .assert(3, &[&["cannot run `no-such-program`"]]);
+    space
+        .run(&["exec", "fk11_o2", "--", "true"])
+        .assert(2, &[&["nothing built matches `fk11_o2`"]]);
 }
 
 #[test]
@@ -580,10 +668,17 @@ fn each_runs_one_after_another_and_keeps_logs_and_codes_apart() {
                   echo {name} {version} in {prefix}; rm busy; test {version} != 1.1";
     let ran = space.run(&["each", "fk1*_o2", "--logs", "logs", "--", "sh", "-c", driver]);
     ran.assert(1, &[&["Failed", "fk11_o2", "status 1"], &["Done", "2 of 3 ran well"]]);
-    for (version, name, code) in [("1.0", "fk10_o2", "0\n"), ("1.1", "fk11_o2", "1\n"), ("1.2", "fk12_o2", "0\n")] {
+    for (version, name, code) in [
+        ("1.0", "fk10_o2", "0\n"),
+        ("1.1", "fk11_o2", "1\n"),
+        ("1.2", "fk12_o2", "0\n"),
+    ] {
         let read = |ending: &str| fs::read_to_string(space.path("work/logs").join(format!("{name}.{ending}"))).unwrap();
         assert_eq!(read("exit"), code);
-        assert_eq!(read("log"), format!("{name} {version} in {}\n", space.prefix(name).display()));
+        assert_eq!(
+            read("log"),
+            format!("{name} {version} in {}\n", space.prefix(name).display())
+        );
     }
 }
 
@@ -600,8 +695,13 @@ fn logs_can_be_read_while_it_builds_and_when_it_is_sealed() {
     bm.wait().assert(0, &[&["Built"]]);
     assert!(follow.wait().out.contains("the hook runs"));
     let sealed = space.ok(&["log", "fk10_o2", "compile"]).out;
-    assert!(sealed.contains("the hook runs") && sealed.contains("-c ../src/src/main.c"), "{sealed}");
-    space.run(&["log", "fk10_o2", "brew"]).assert(2, &[&["unknown step `brew`"]]);
+    assert!(
+        sealed.contains("the hook runs") && sealed.contains("-c ../src/src/main.c"),
+        "{sealed}"
+    );
+    space
+        .run(&["log", "fk10_o2", "brew"])
+        .assert(2, &[&["unknown step `brew`"]]);
     space.run(&["log", "fk11_o2"]).assert(2, &[&["no log of `fk11_o2`"]]);
 }
 
@@ -611,16 +711,25 @@ fn a_shell_opens_in_the_kept_tree() {
     assert_eq!(space.run(&["build", "fk11_o2"]).code, 1);
     let mut shell = space.bm(&["shell", "fk11_o2"]);
     let feed = space.path("feed");
-    fs::write(&feed, "pwd\nmake -n fakedb | grep -c page.c\necho \"$LC_ALL $HOME\"\nexit 7\n").unwrap();
+    fs::write(
+        &feed,
+        "pwd\nmake -n fakedb | grep -c page.c\necho \"$LC_ALL $HOME\"\nexit 7\n",
+    )
+    .unwrap();
     shell.stdin(fs::File::open(&feed).unwrap().into_file());
     shell.env("CFLAGS", "-O0");
     let ran = Run::start(shell).wait();
     assert_eq!(ran.code, 7, "{}", ran.all());
     let lines: Vec<&str> = ran.out.lines().collect();
-    assert!(lines[0].ends_with("/build") && Path::new(lines[0]).is_dir(), "{lines:?}");
+    assert!(
+        lines[0].ends_with("/build") && Path::new(lines[0]).is_dir(),
+        "{lines:?}"
+    );
     assert_eq!(lines[1], "1");
     assert!(lines[2].starts_with("C /") && lines[2].ends_with("/home"), "{lines:?}");
-    space.run(&["shell", "fk10_o2"]).assert(2, &[&["no tree of `fk10_o2` was kept"]]);
+    space
+        .run(&["shell", "fk10_o2"])
+        .assert(2, &[&["no tree of `fk10_o2` was kept"]]);
 }
 
 #[test]
@@ -629,7 +738,12 @@ fn queries_in_json_say_their_schema() {
     space.release("1.1");
     space.ok(&["build", "fk10_o2"]);
     let plan = space.ok(&["plan", "fk10_o2", "fk11_o2", "--json"]).json();
-    let actions: Vec<&str> = plan["builds"].as_array().unwrap().iter().map(|b| b["action"].as_str().unwrap()).collect();
+    let actions: Vec<&str> = plan["builds"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|b| b["action"].as_str().unwrap())
+        .collect();
     assert_eq!(actions, ["fresh", "build"]);
     let built = space.ok(&["list", "--built", "--json"]).json();
     assert_eq!(built["builds"].as_array().unwrap().len(), 1);
@@ -649,14 +763,23 @@ fn a_local_tree_is_built_under_a_chosen_name() {
     let tree = space.path("my tree");
     space.write_tree(&tree, "1.7");
     let args = ["build", "fakedb", "--source", tree.to_str().unwrap(), "--variant", "o3"];
-    space.run(&args).assert(2, &[&["no name of its own"], &["hint:", "--name"]]);
+    space
+        .run(&args)
+        .assert(2, &[&["no name of its own"], &["hint:", "--name"]]);
     let named = [args.as_slice(), &["--name", "mine"]].concat();
     space.ok(&named);
     let manifest = space.manifest("mine");
-    assert_eq!((&manifest["version"], &manifest["variant"]), (&json!("1.7"), &json!("o3")));
+    assert_eq!(
+        (&manifest["version"], &manifest["variant"]),
+        (&json!("1.7"), &json!("o3"))
+    );
     assert_eq!(manifest["sources"][0]["kind"], "local");
     space.ok(&named).assert(0, &[&["Fresh", "mine"]]);
-    fs::write(tree.join("src/util.c"), fs::read_to_string(tree.join("src/util.c")).unwrap() + "int more;\n").unwrap();
+    fs::write(
+        tree.join("src/util.c"),
+        fs::read_to_string(tree.join("src/util.c")).unwrap() + "int more;\n",
+    )
+    .unwrap();
     space.run(&named).assert(6, &[&["source.sha256"]]);
     assert!(!tree.join("Makefile").exists(), "the tree is only read");
 }
@@ -685,12 +808,17 @@ fn a_revision_is_a_branch_a_tag_a_commit_or_of_a_fork() {
     build(&first, &[], &first, "1.4").assert(0, &[&["Fresh"]]);
     build("main", &[], &first, "1.4").assert(0, &[&["Fresh"]]);
     build("theirs", &["--fork", "https://fakedb.example/fork.git"], &fork, "1.6").assert(0, &[&["Built"]]);
-    space.run(&["build", "fakedb", "--rev", "theirs", "--variant", "o2"]).assert(4, &[&["theirs"]]);
+    space
+        .run(&["build", "fakedb", "--rev", "theirs", "--variant", "o2"])
+        .assert(4, &[&["theirs"]]);
     // A branch moves, and a build of it is another build.
     space.tree.insert("NEWS".into(), "more\n".into());
     let more = space.commit("fakedb.git", "feature", "1.5");
     space.ok(&["build", "fakedb", "--rev", "feature", "--variant", "o2"]);
-    assert_eq!(space.manifest(&format!("fk_git_{}_o2", &more[..9]))["sources"][0]["commit"], more);
+    assert_eq!(
+        space.manifest(&format!("fk_git_{}_o2", &more[..9]))["sources"][0]["commit"],
+        more
+    );
 }
 
 #[test]
@@ -723,7 +851,9 @@ fn what_was_fetched_is_built_offline() {
     // A mirror that is a directory here is no network; without it there is nothing.
     let away = || fs::rename(space.path("mirror"), space.path("gone")).unwrap();
     away();
-    space.run(&offline).assert(4, &[&["fk10_o2"], &["fk11_o3"], &["Done", "2 failed"]]);
+    space
+        .run(&offline)
+        .assert(4, &[&["fk10_o2"], &["fk11_o3"], &["Done", "2 failed"]]);
     fs::rename(space.path("gone"), space.path("mirror")).unwrap();
     space.ok(&[&["fetch"], both.as_slice()].concat()).assert(
         0,

@@ -401,7 +401,11 @@ mod tests {
     fn gcc_names_nothing_in_lto_objects_by_chance() {
         let seeded = |line: &str| {
             let (args, parts) = prepared(Family::Gcc, line, 2);
-            let seed = args.strip_prefix(line).unwrap().strip_prefix(" -frandom-seed=0x").unwrap();
+            let seed = args
+                .strip_prefix(line)
+                .unwrap()
+                .strip_prefix(" -frandom-seed=0x")
+                .unwrap();
             assert!(seed.len() == 16 && parts == 0, "{args}");
             u64::from_str_radix(seed, 16).unwrap()
         };

@@ -480,19 +480,28 @@ impl Space {
     /// Names in a directory below the root, sorted; nothing where there is none.
     pub fn names_in(&self, sub: &str) -> Vec<String> {
         let entries = fs::read_dir(self.root().join(sub)).into_iter().flatten();
-        let mut names: Vec<String> = entries
-            .map(|e| e.unwrap().file_name().into_string().unwrap())
-            .collect();
+        let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }
 
     /// No half-done thing is left in the root.
     pub fn assert_tidy(&self) {
-        for dir in [".bm/journal", ".bm/previous", ".bm/failed", ".bm/jobs", ".bm/logs", ".bm/work/.trash"] {
+        for dir in [
+            ".bm/journal",
+            ".bm/previous",
+            ".bm/failed",
+            ".bm/jobs",
+            ".bm/logs",
+            ".bm/work/.trash",
+        ] {
             assert_eq!(self.names_in(dir), Vec::<String>::new(), "in {dir}");
         }
-        let work: Vec<String> = self.names_in(".bm/work").into_iter().filter(|n| n != ".trash").collect();
+        let work: Vec<String> = self
+            .names_in(".bm/work")
+            .into_iter()
+            .filter(|n| n != ".trash")
+            .collect();
         assert_eq!(work, Vec::<String>::new());
     }
 
@@ -692,13 +701,22 @@ impl Run {
         let end = std::time::Instant::now() + std::time::Duration::from_secs(BOUND.unsigned_abs());
         let gone = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).unwrap();
         while !self.said().contains(text) {
-            assert!(std::time::Instant::now() < end, "bm does not say {text:?}: {}", self.said());
+            assert!(
+                std::time::Instant::now() < end,
+                "bm does not say {text:?}: {}",
+                self.said()
+            );
             // A file cannot be waited for; the look is repeated until bm ends or the time is over.
             let tick = Timespec {
                 tv_sec: 0,
                 tv_nsec: 10_000_000,
             };
-            let ended = poll(&mut [PollFd::from_borrowed_fd(gone.as_fd(), PollFlags::IN)], Some(&tick)).unwrap() == 1;
+            let ended = poll(
+                &mut [PollFd::from_borrowed_fd(gone.as_fd(), PollFlags::IN)],
+                Some(&tick),
+            )
+            .unwrap()
+                == 1;
             assert!(!ended || self.said().contains(text), "bm ended: {}", self.said());
         }
     }
