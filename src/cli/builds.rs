@@ -44,7 +44,10 @@ pub fn build(ctx: &Context, args: &Build) -> Ended {
     }
     let runner = Runner::new(ctx, net, planner.prober, planner.path, options).map_err(one)?;
     let results = runner.run(&plans).map_err(one)?;
-    mixed_compilers(ctx, &plans);
+    // Fresh and new builds are of the compiler that is here now.
+    if results.iter().any(|(_, r)| matches!(r, Ok(Done::Kept(_)))) {
+        mixed_compilers(ctx, &plans);
+    }
     Ok(summary(ctx, &results))
 }
 
