@@ -994,7 +994,7 @@ fn a_manifest_that_does_not_count_is_never_handed_over() {
         ),
         (whole.replace(schema, "\"schema\":9,"), "its schema 9 is newer than 1"),
         (whole.replace(schema, ""), "it has no `schema`"),
-        ("[]".to_owned(), "it has no `schema`"),
+        ("[]".to_owned(), "it is not whole"),
     ];
     for (text, why) in cases {
         fs::write(&file, text).unwrap();
