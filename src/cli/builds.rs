@@ -48,7 +48,7 @@ pub fn build(ctx: &Context, args: &Build) -> Ended {
     if results.iter().any(|(_, r)| matches!(r, Ok(Done::Kept(_)))) {
         mixed_compilers(ctx, &plans);
     }
-    Ok(summary(ctx, &results))
+    Ok(summary(ctx, &plans, &results))
 }
 
 fn options(ctx: &Context, args: &Build) -> Result<Options> {
@@ -82,7 +82,7 @@ fn waiting(plans: &[BuildPlan], rebuild: Option<Rebuild>) -> Vec<&BuildPlan> {
 }
 
 /// The last line of a run, and its exit code.
-fn summary(ctx: &Context, results: &Results) -> Exit {
+fn summary(ctx: &Context, plans: &[BuildPlan], results: &Results) -> Exit {
     let count = |f: &dyn Fn(&Result<Done>) -> bool| results.iter().filter(|(_, r)| f(r)).count();
     let built = count(&|r| matches!(r, Ok(Done::Built(_))));
     let fresh = count(&|r| matches!(r, Ok(Done::Fresh)));
@@ -100,33 +100,33 @@ fn summary(ctx: &Context, results: &Results) -> Exit {
         parts.push(format!("{skipped} skipped"));
     }
     ctx.shell.status("Done", parts.join(", "));
-    if results.len() == 1 && built + fresh + kept == 1 {
-        // One build: say what to do with it.
-        let (name, _) = &results[0];
-        ctx.shell
-            .note(format!("\n  prefix  {}", ctx.layout.prefix(name).display()));
-        ctx.shell
-            .note(format!("  next    bm show --explain {name}     what it was made of"));
-        ctx.shell.note(format!("          bm exec {name} -- psql --version"));
-        ctx.shell
-            .note(format!("          bm server init {name} --datadir DIR --port 5499"));
+    if let ([plan], [(_, Ok(Done::Built(_) | Done::Fresh | Done::Kept(_)))]) = (plans, results.as_slice()) {
+        say_next(ctx, plan);
     }
+    // Builds that a failure kept from being begun are skipped; after a Ctrl-C they are errors of their own.
     results
         .iter()
         .filter_map(|(_, r)| r.as_ref().err())
-        .map(crate::error::Error::exit)
-        // What was skipped after a Ctrl-C was not done.
-        .chain(
-            ctx.cancel
-                .requested()
-                .filter(|_| skipped > 0)
-                .map(|_| Exit::Interrupted),
-        )
-        .fold(Exit::Ok, Exit::worst)
+        .fold(Exit::Ok, |worst, e| worst.worst(e.exit()))
+}
+
+/// One build: what can be done with it now.
+fn say_next(ctx: &Context, plan: &BuildPlan) {
+    let (name, shell) = (&plan.name, &ctx.shell);
+    shell.note(format!("\n  prefix  {}", plan.prefix.display()));
+    shell.note(format!("  next    bm show --explain {name}     what it was made of"));
+    let client = plan.driver.client.as_deref().and_then(|c| c.rsplit('/').next());
+    if let Some(client) = client {
+        shell.note(format!("          bm exec {name} -- {client} --version"));
+    }
+    if plan.driver.init.is_some() {
+        shell.note(format!("          bm server init {name} --datadir DIR --port 5499"));
+    }
 }
 
 /// A comparison between builds of different compilers is seldom meant.
 fn mixed_compilers(ctx: &Context, plans: &[BuildPlan]) {
+    // Two compilers may say the same version of themselves: the content counts.
     let mut by_toolchain = std::collections::BTreeMap::<String, BTreeSet<String>>::new();
     for plan in plans {
         if let decide::Found::Sealed(manifest) = exec::found(&plan.prefix)
@@ -135,12 +135,12 @@ fn mixed_compilers(ctx: &Context, plans: &[BuildPlan]) {
             by_toolchain
                 .entry(plan.toolchain.name.to_string())
                 .or_default()
-                .insert(cc.version.clone());
+                .insert(format!("{} (sha256 {:.12})", cc.version, cc.sha256));
         }
     }
-    for (toolchain, versions) in by_toolchain {
-        if versions.len() > 1 {
-            let list: Vec<String> = versions.into_iter().collect();
+    for (toolchain, compilers) in by_toolchain {
+        if compilers.len() > 1 {
+            let list: Vec<String> = compilers.into_iter().collect();
             ctx.shell.warning(format!(
                 "these builds of toolchain `{toolchain}` come from different compilers: {}; `--rebuild=stale` makes them one",
                 list.join("; ")
