@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::model::recipe::{Reason, Word};
+use crate::model::recipe::{Family, Reason, Word};
 use crate::text::public_url;
 
 use super::{BuildPlan, Call, StepName};
@@ -147,7 +147,7 @@ pub fn explain(plan: &BuildPlan) -> String {
         );
     }
     for call in &plan.run.calls {
-        explain_call(call, &mut lines);
+        explain_call(plan, call, &mut lines);
     }
     lines.join("\n") + "\n"
 }
@@ -166,7 +166,7 @@ fn explain_source(plan: &BuildPlan, lines: &mut Vec<String>) {
     }
 }
 
-fn explain_call(call: &Call, lines: &mut Vec<String>) {
+fn explain_call(plan: &BuildPlan, call: &Call, lines: &mut Vec<String>) {
     lines.push(format!("{}:", call.step.as_str()));
     lines.push(format!("  {}", shell_line(call.argv.iter().map(|a| a.text.as_str()))));
     let words = call.argv.iter().flat_map(|a| &a.parts);
@@ -191,6 +191,12 @@ fn explain_call(call: &Call, lines: &mut Vec<String>) {
     if call.make {
         lines.push(
             "    parallelism: from the job budget; an LTO link takes what tokens are free then (outside the identity)"
+                .to_owned(),
+        );
+    }
+    if call.step == StepName::Compile && plan.claims.lto == Some(true) && plan.family() == Family::Gcc {
+        lines.push(
+            "    each LTO unit also gets -frandom-seed=HASH from bm's recording launcher: it names sections, changes no code"
                 .to_owned(),
         );
     }
