@@ -46,7 +46,10 @@ pub fn build(ctx: &Context, args: &Build) -> Ended {
     let results = runner.run(&plans).map_err(one)?;
     // Fresh and new builds are of the compiler that is here now.
     if results.iter().any(|(_, r)| matches!(r, Ok(Done::Kept(_)))) {
-        mixed_compilers(ctx, &plans);
+        // Builds that are all fresh have the compilers of this host.
+        if results.iter().any(|(_, r)| !matches!(r, Ok(Done::Fresh))) {
+            mixed_compilers(ctx, &plans);
+        }
     }
     Ok(summary(ctx, &plans, &results))
 }

@@ -6,10 +6,11 @@ use serde_json::json;
 
 use crate::context::Context;
 use crate::error::{Error, Exit, Result};
-use crate::exec::{self, decide::Found, prove};
+use crate::exec::{self, prove};
 use crate::model::manifest::Manifest;
 use crate::model::name::BuildName;
 use crate::select;
+use crate::store::manifest::ManifestState;
 use crate::store::{self, alias, verify as verifying};
 use crate::text;
 
@@ -22,10 +23,7 @@ const SMOKE_ID: &str = "0";
 
 /// The manifest of a prefix, if it is sealed.
 pub fn sealed(ctx: &Context, name: &BuildName) -> Option<Box<Manifest>> {
-    match exec::found(&ctx.layout.prefix(name)) {
-        Found::Sealed(manifest) => Some(manifest),
-        _ => None,
-    }
+    store::manifest::read(&ctx.layout.prefix(name)).valid()
 }
 
 /// All sealed prefixes in version order, and the links to them.
@@ -76,8 +74,10 @@ pub fn pick(ctx: &Context, selectors: &[String]) -> Result<Vec<Manifest>, Vec<Er
 /// Why something that has the name of a build is not handed over as one.
 fn withheld(ctx: &Context, name: &BuildName) -> Option<Error> {
     let prefix = ctx.layout.prefix(name);
-    let Found::Foreign(why) = exec::found(&prefix) else {
-        return None;
+    let why = match (fs_err::symlink_metadata(&prefix), store::manifest::read(&prefix)) {
+        (Err(_), _) | (_, ManifestState::Valid(_)) => return None,
+        (_, ManifestState::Absent) => exec::NO_MANIFEST.to_owned(),
+        (_, ManifestState::Torn(why)) => why,
     };
     let error = Error::new(Exit::Store, format!("`{name}` is there and does not count as built"))
         .detail("prefix", prefix.display())

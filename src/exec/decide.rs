@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-use crate::model::manifest::Manifest;
+use crate::model::manifest::Glance;
 use crate::plan::BuildPlan;
 use crate::plan::identity::{self, Difference};
 
@@ -21,7 +21,7 @@ pub enum Found {
     /// Nothing.
     Nothing,
     /// A sealed prefix.
-    Sealed(Box<Manifest>),
+    Sealed(Box<Glance>),
     /// Something that is not bm's, or is torn; with the reason.
     Foreign(String),
 }
@@ -122,9 +122,13 @@ mod tests {
         plan(&sample::recipe(changes), ask)
     }
 
+    fn glance(manifest: &crate::model::manifest::Manifest) -> Box<Glance> {
+        serde_json::from_value(serde_json::to_value(manifest).unwrap()).unwrap()
+    }
+
     /// The decision in a word, and what it is about.
     fn check(built: &BuildPlan, now: &BuildPlan, rebuild: Option<Rebuild>, want: (&str, &str)) {
-        let decision = decide(now, &Found::Sealed(manifest(built)), rebuild);
+        let decision = decide(now, &Found::Sealed(glance(&manifest(built))), rebuild);
         let got = match &decision {
             Decision::Fresh => ("fresh", String::new()),
             Decision::HostMoved(d) => ("kept", reason(d)),
@@ -180,7 +184,7 @@ mod tests {
             with(Some("16.1.0"), "o3", &[]),
             with(Some("16.1.0"), "o3", &[("gnu17", "gnu11")]),
         );
-        let decision = decide(&changed, &Found::Sealed(manifest(&old)), None);
+        let decision = decide(&changed, &Found::Sealed(glance(&manifest(&old))), None);
         assert!(
             matches!(&decision, Decision::Changed(d) if d[0].now.contains("-std=gnu11")),
             "{decision:?}"

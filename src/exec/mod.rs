@@ -238,14 +238,17 @@ impl<'a> Runner<'a> {
     }
 }
 
+/// Why a directory that bm did not build does not count.
+pub const NO_MANIFEST: &str = "it has no manifest of bm's";
+
 /// What stands at a prefix's path.
 pub fn found(prefix: &Path) -> Found {
     if fs_err::symlink_metadata(prefix).is_err() {
         return Found::Nothing;
     }
-    match store::manifest::read(prefix) {
+    match store::manifest::glance(prefix) {
         ManifestState::Valid(manifest) => Found::Sealed(manifest),
-        ManifestState::Absent => Found::Foreign("it has no manifest of bm's".to_owned()),
+        ManifestState::Absent => Found::Foreign(NO_MANIFEST.to_owned()),
         ManifestState::Torn(why) => Found::Foreign(why),
     }
 }

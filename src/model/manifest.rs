@@ -207,6 +207,24 @@ pub struct ToolchainRecord {
     pub defaults: BTreeMap<String, String>,
 }
 
+/// The few fields of a manifest that decide whether a build is there and up to date. The evidence, which
+/// makes manifests long, is skipped.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Glance {
+    /// See [`Manifest::name`].
+    pub name: String,
+    /// See [`Manifest::prefix`].
+    pub prefix: String,
+    /// See [`Manifest::identity`].
+    pub identity: String,
+    /// See [`Manifest::inputs`].
+    pub inputs: serde_json::Value,
+    /// See [`Manifest::toolchain`].
+    pub toolchain: ToolchainRecord,
+    /// See [`Manifest::built_at`].
+    pub built_at: String,
+}
+
 /// The manifest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {

@@ -5,27 +5,28 @@
 use std::path::Path;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::disk;
 use crate::digest::{canonical, sha256};
 use crate::layout::manifest_file;
-use crate::model::manifest::{Manifest, SCHEMA};
+use crate::model::manifest::{Glance, Manifest, SCHEMA};
 
-/// What a tree says about itself.
+/// What a tree says about itself, whole or in part.
 #[derive(Debug, Clone, PartialEq)]
-pub enum ManifestState {
+pub enum ManifestState<T = Manifest> {
     /// Parses, its own hash fits, and so do name and place.
-    Valid(Box<Manifest>),
+    Valid(Box<T>),
     /// There is none.
     Absent,
     /// There is one that does not count, and why.
     Torn(String),
 }
 
-impl ManifestState {
+impl<T> ManifestState<T> {
     /// The manifest, if it counts.
-    pub fn valid(self) -> Option<Box<Manifest>> {
+    pub fn valid(self) -> Option<Box<T>> {
         match self {
             ManifestState::Valid(manifest) => Some(manifest),
             ManifestState::Absent | ManifestState::Torn(_) => None,
@@ -64,6 +65,10 @@ fn to_value(manifest: &Manifest) -> Value {
 /// # Errors
 /// Why it does not count.
 pub fn parse(text: &str) -> Result<Manifest, String> {
+    parse_part(text)
+}
+
+fn parse_part<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     // The schema first: a newer one may seal differently. The rest is skipped, not kept: evidence makes
     // manifests long, and a second run of many builds reads them all.
     let head: Head = serde_json::from_str(text).map_err(|e| format!("it is not whole: {e}"))?;
@@ -104,30 +109,66 @@ pub fn read(prefix: &Path) -> ManifestState {
     read_moved(prefix, prefix)
 }
 
+/// Like [`read`], but only what tells whether the build is there and up to date. A repeated run looks at
+/// every prefix it was asked for, so this must cost little.
+pub fn glance(prefix: &Path) -> ManifestState<Glance> {
+    read_part(prefix, prefix)
+}
+
 /// Like [`read`], for a tree that was moved away from `prefix` and is at `tree` now.
 pub(super) fn read_moved(tree: &Path, prefix: &Path) -> ManifestState {
+    read_part(tree, prefix)
+}
+
+/// A manifest, or a part of one, that says which build it is of.
+trait Placed: DeserializeOwned {
+    fn name(&self) -> &str;
+    fn prefix(&self) -> &str;
+}
+
+impl Placed for Manifest {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn prefix(&self) -> &str {
+        &self.prefix
+    }
+}
+
+impl Placed for Glance {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn prefix(&self) -> &str {
+        &self.prefix
+    }
+}
+
+fn read_part<T: Placed>(tree: &Path, prefix: &Path) -> ManifestState<T> {
     let text = match disk::read_if_there(&manifest_file(tree)) {
         Ok(Some(text)) => text,
         Ok(None) => return ManifestState::Absent,
         Err(e) => return ManifestState::Torn(e.causes().join(": ")),
     };
-    match parse(&text).and_then(|manifest| fits(&manifest, prefix).map(|()| manifest)) {
+    match parse_part(&text).and_then(|part: T| fits(&part, prefix).map(|()| part)) {
         Ok(manifest) => ManifestState::Valid(Box::new(manifest)),
         Err(reason) => ManifestState::Torn(reason),
     }
 }
 
-fn fits(manifest: &Manifest, prefix: &Path) -> Result<(), String> {
-    if prefix.file_name().and_then(|name| name.to_str()) != Some(manifest.name.as_str()) {
-        return Err(format!("it is of build `{}`, not of this directory", manifest.name));
+fn fits(part: &impl Placed, prefix: &Path) -> Result<(), String> {
+    if prefix.file_name().and_then(|name| name.to_str()) != Some(part.name()) {
+        return Err(format!("it is of build `{}`, not of this directory", part.name()));
     }
-    let said = Path::new(&manifest.prefix);
+    let said = Path::new(part.prefix());
     // The root may be reached by another spelling (a link); what counts is the place.
     let same = || Some(fs_err::canonicalize(said).ok()? == fs_err::canonicalize(prefix).ok()?);
     if said == prefix || same().unwrap_or(false) {
         return Ok(());
     }
-    Err(format!("it was built for `{}`, not for this place", manifest.prefix))
+    Err(format!("it was built for `{}`, not for this place", part.prefix()))
 }
 
 #[cfg(test)]
