@@ -33,6 +33,28 @@ fn a_second_run_is_fresh_and_writes_nothing() {
 }
 
 #[test]
+fn the_recipe_kept_in_a_prefix_plans_the_same_build_again() {
+    let mut space = Space::new();
+    space.ok(&["build", "fk10_o2"]);
+    let kept = space.path("kept");
+    let copied = std::process::Command::new("cp")
+        .args([
+            "-a".as_ref(),
+            space.prefix("fk10_o2").join(".bm/recipe").as_os_str(),
+            kept.as_os_str(),
+        ])
+        .status()
+        .unwrap();
+    assert!(copied.success() && kept.join("toolchains/gcc.toml").is_file());
+    // What ships now has moved on; the kept recipe has not.
+    space.recipe.tail = "[[flags]]\ncflags = [\"-fno-strict-aliasing\"]\n".into();
+    assert_eq!(space.run(&["build", "fk10_o2"]).code, 6);
+    space
+        .ok(&["build", "fk10_o2", "--recipes", kept.to_str().unwrap()])
+        .assert(0, &[&["Fresh", "fk10_o2"]]);
+}
+
+#[test]
 fn a_changed_recipe_is_refused_until_a_rebuild_which_keeps_the_users_files() {
     let mut space = Space::new();
     space.ok(&["build", "fk10_o2"]);

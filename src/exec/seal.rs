@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -97,18 +97,21 @@ pub(super) fn attach(attempt: &Attempt<'_>, prefix: &Path) -> Result<()> {
         let mut gz = GzEncoder::new(file, Compression::default());
         gz.write_all(&text).and_then(|()| gz.finish().map(drop)).doing(doing)?;
     }
+    // Laid out as an overlay, so that `--recipes PREFIX/.bm/recipe` builds by it again.
     let recipe = prefix.join(".bm/recipe");
-    fs::create_dir_all(recipe.join("patches")).doing(doing)?;
     let plan = attempt.plan;
-    fs::write(
-        recipe.join(format!("{}.toml", plan.product)),
-        plan.recipe_text.as_bytes(),
-    )
-    .doing(doing)?;
+    let keep = |file: PathBuf, text: &[u8]| {
+        let dir = file.parent().expect("joined below the directory of the recipe");
+        fs::create_dir_all(dir).doing(doing)?;
+        fs::write(&file, text).doing(doing)
+    };
+    let recipe_file = recipe.join("recipes").join(format!("{}.toml", plan.product));
+    keep(recipe_file, plan.recipe_text.as_bytes())?;
+    let toolchain_file = recipe.join("toolchains").join(format!("{}.toml", plan.toolchain.name));
+    keep(toolchain_file, plan.toolchain.text.as_bytes())?;
     for patch in &plan.run.patches {
         let text = attempt.runner.ctx.library.patch(&patch.file).unwrap_or_default();
-        let name = patch.file.replace('/', "-");
-        fs::write(recipe.join("patches").join(name), text).doing(doing)?;
+        keep(recipe.join("patches").join(&patch.file), &text)?;
     }
     fs::write(recipe.join("plan.json"), format!("{:#}\n", show::json(plan))).doing(doing)
 }

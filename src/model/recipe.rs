@@ -535,6 +535,8 @@ pub struct Toolchain {
     pub lto_programs: Vec<Word>,
     /// Distribution id to packages.
     pub packages: BTreeMap<String, Vec<String>>,
+    /// The file's text as read, for `.bm/recipe/`.
+    pub text: Arc<str>,
 }
 
 /// A set: builds of one study.

@@ -422,6 +422,7 @@ mod testing {
             record: Flags::default(),
             lto_programs: vec![],
             packages: BTreeMap::from([("debian".to_owned(), vec![format!("{name}-package")])]),
+            text: "".into(),
         }
     }
 

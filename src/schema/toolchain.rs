@@ -115,6 +115,7 @@ fn convert(file: &ToolchainFile, source: &Source, reader: &mut Reader<'_>) -> Op
         record: file.record.read(reader),
         lto_programs: file.lto.programs.iter().map(|p| reader.plain(p, "program")).collect(),
         packages: reader.packages(&file.packages),
+        text: source.text().clone(),
         name: name?,
     })
 }
