@@ -55,6 +55,27 @@ fn the_recipe_kept_in_a_prefix_plans_the_same_build_again() {
 }
 
 #[test]
+fn a_build_goes_on_while_bm_itself_is_replaced() {
+    let mut space = Space::new();
+    let mut gate = space.gate("compile");
+    space.release("1.0");
+    let old = space.path("old-bm");
+    fs::copy(support::BM, &old).unwrap();
+    // Writes the overlay; what is run is the copy.
+    drop(space.bm(&[]));
+    let mut replaced = Command::new(&old);
+    space.dress(&mut replaced);
+    replaced.args(["build", "fk10_o2"]);
+    let run = Run::start(replaced);
+    gate.reached();
+    fs::remove_file(&old).unwrap();
+    gate.open();
+    let ran = run.wait();
+    assert_eq!(ran.code, 0, "{}", ran.all());
+    assert!(space.prefix("fk10_o2").join(".bm/manifest.json").is_file());
+}
+
+#[test]
 fn a_changed_recipe_is_refused_until_a_rebuild_which_keeps_the_users_files() {
     let mut space = Space::new();
     space.ok(&["build", "fk10_o2"]);

@@ -281,8 +281,29 @@ impl<'a> Attempt<'a> {
             Some(&jobs),
             toolchain.family,
             &tools,
-            &self.runner.bm_exe,
+            &self.own_program()?,
         )
+    }
+
+    /// bm's own program inside the work directory: the launchers go on although bm is replaced, by an
+    /// upgrade say, while a build runs.
+    fn own_program(&self) -> Result<PathBuf> {
+        let doing = || "cannot keep bm's own program for the compiler launchers".to_owned();
+        let (running, path) = (Path::new("/proc/self/exe"), self.work.bin().join(".bm"));
+        if path.exists() {
+            return Ok(path);
+        }
+        fs::create_dir_all(self.work.bin()).doing(doing)?;
+        let same = {
+            use std::os::unix::fs::MetadataExt as _;
+            let inode = |p: &Path| fs::metadata(p).ok().map(|m| (m.dev(), m.ino()));
+            inode(running) == inode(&self.runner.bm_exe)
+        };
+        // A link costs nothing; another file system or owner refuses it.
+        if !(same && fs::hard_link(&self.runner.bm_exe, &path).is_ok()) {
+            fs::copy(running, &path).doing(doing)?;
+        }
+        Ok(path)
     }
 
     /// Environment of the children: empty but for what is listed.
