@@ -9,11 +9,12 @@
 #[path = "../src/store/fixture.rs"]
 mod fixture;
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::mpsc;
+use std::process::{Child, Command, Stdio};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, mpsc};
 use std::time::Duration;
 
 use bm::digest::sha256;
@@ -32,12 +33,26 @@ const IDENTITY: &str = "0123456789abcdef";
 const NOW: LockWait = LockWait::For(Duration::ZERO);
 const EXTRAS: [&str; 3] = ["my.cnf", "data/base/1", "bin/mine.sh"];
 
+/// The tests of this program run side by side. A child that one of them starts has, until it becomes its
+/// program, a copy of every file another one has open just then, locks included: the store would rightly
+/// say that somebody is at work there. So a test works on its store under a shared hold, and starts
+/// children under an exclusive one.
+static STARTING: RwLock<()> = RwLock::new(());
+
+type Hold = RwLockReadGuard<'static, ()>;
+
+fn hold() -> Hold {
+    STARTING.read().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A root of its own, on a file system in memory where there is one: these tests sync a lot.
 struct Store {
     layout: Layout,
     name: BuildName,
     /// `None` in a child, which works in its parent's.
     dir: Option<tempfile::TempDir>,
+    /// `None` only while a child is started or awaited.
+    hold: RefCell<Option<Hold>>,
 }
 
 impl Store {
@@ -56,7 +71,21 @@ impl Store {
             layout: Layout::new(root.join("root"), root.join("cache")),
             name: "pg154_o3".parse().unwrap(),
             dir: None,
+            hold: RefCell::new(Some(hold())),
         }
+    }
+
+    /// Starts a child while no other test has files of a store open; nobody works on this store until
+    /// [`Store::go_on`].
+    fn start(&self, mut command: Command) -> Child {
+        self.hold.take();
+        let _alone = STARTING.write().unwrap_or_else(PoisonError::into_inner);
+        // Returns only when the child has become its program.
+        command.spawn().unwrap()
+    }
+
+    fn go_on(&self) {
+        self.hold.replace(Some(hold()));
     }
 
     /// Of the parent: where the root, the cache and the trace are.
@@ -212,7 +241,10 @@ fn child() {
 
 /// Whether `strace` can trace here; says why not.
 fn can_trace() -> bool {
-    let tried = Command::new("strace").args(["-f", "-o", "/dev/null", "true"]).output();
+    let tried = {
+        let _alone = STARTING.write().unwrap_or_else(PoisonError::into_inner);
+        Command::new("strace").args(["-f", "-o", "/dev/null", "true"]).output()
+    };
     let reason = match tried {
         Ok(output) if output.status.success() => return true,
         Ok(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -243,7 +275,9 @@ fn traced(store: &Store, faults: &[String], serial: u64) -> Traced {
     for fault in faults {
         program.extend(["-e", fault]);
     }
-    let output = child_command(&program, &serial.to_string(), store).output().unwrap();
+    let child = store.start(child_command(&program, &serial.to_string(), store));
+    let output = child.wait_with_output().unwrap();
+    store.go_on();
     use std::os::unix::process::ExitStatusExt as _;
     let code = output
         .status
@@ -626,7 +660,8 @@ fn aliases_follow_and_go_with_their_prefix() {
 #[test]
 fn a_second_process_is_told_of_the_first_and_gets_the_lock_after_it() {
     let store = Store::new();
-    let mut holder = child_command(&[], "hold", &store).spawn().unwrap();
+    let mut holder = store.start(child_command(&[], "hold", &store));
+    store.go_on();
     let mut lines = BufReader::new(holder.stdout.take().unwrap()).lines();
     assert!(
         lines.any(|line| line.unwrap().ends_with("held")),
