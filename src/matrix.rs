@@ -101,19 +101,15 @@ pub fn cells<'t>(recipe: &Recipe, toolchains: impl Iterator<Item = &'t Toolchain
         let release = release_name(recipe, &pinned.version);
         for (name, spec) in &recipe.variants {
             for toolchain in toolchains.clone() {
-                let request = Request {
-                    product: recipe.product.clone(),
-                    revision: Revision::Release(pinned.version.clone()),
-                    variant: Variant {
+                let request = Request::new(
+                    recipe.product.clone(),
+                    Revision::Release(pinned.version.clone()),
+                    Variant {
                         name: name.clone(),
                         atoms: spec.atoms.clone(),
                     },
-                    toolchain: toolchain.name.clone(),
-                    from: None,
-                    chosen_name: None,
-                    links: vec![],
-                    extra_cflags: vec![],
-                };
+                    toolchain.name.clone(),
+                );
                 cells.push(NamedCell {
                     name: build_name(recipe, &release, name.as_str(), toolchain)?,
                     request,

@@ -187,16 +187,7 @@ impl<'a> Names<'a> {
             Release::Distro => Revision::Distro,
             Release::EmptySeries(_) => unreachable!("filtered by the caller"),
         };
-        Request {
-            product: recipe.product.clone(),
-            revision,
-            variant,
-            toolchain: toolchain.name.clone(),
-            from: None,
-            chosen_name: None,
-            links: vec![],
-            extra_cflags: vec![],
-        }
+        Request::new(recipe.product.clone(), revision, variant, toolchain.name.clone())
     }
 
     /// The canonical name of a request, and the text as a link where it is another name.

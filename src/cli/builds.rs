@@ -46,10 +46,7 @@ pub fn build(ctx: &Context, args: &Build) -> Ended {
     let results = runner.run(&plans).map_err(one)?;
     // Fresh and new builds are of the compiler that is here now.
     if results.iter().any(|(_, r)| matches!(r, Ok(Done::Kept(_)))) {
-        // Builds that are all fresh have the compilers of this host.
-        if results.iter().any(|(_, r)| !matches!(r, Ok(Done::Fresh))) {
-            mixed_compilers(ctx, &plans);
-        }
+        mixed_compilers(ctx, &plans);
     }
     Ok(summary(ctx, &plans, &results))
 }

@@ -176,16 +176,7 @@ fn ad_hoc(ctx: &Context, selection: &Selection) -> Result<(BuildName, Request)> 
         (None, _) => format!("{product}_git"),
     };
     let name = name.parse().map_err(|e| Error::new(Exit::Usage, format!("{e}")))?;
-    let request = Request {
-        product: recipe.product.clone(),
-        revision,
-        variant,
-        toolchain: toolchain.name.clone(),
-        from: None,
-        chosen_name: None,
-        links: vec![],
-        extra_cflags: vec![],
-    };
+    let request = Request::new(recipe.product.clone(), revision, variant, toolchain.name.clone());
     Ok((name, request))
 }
 

@@ -55,6 +55,22 @@ pub struct Request {
     pub extra_cflags: Vec<Word>,
 }
 
+impl Request {
+    /// A request that nothing was chosen for beyond what it is of.
+    pub fn new(product: ProductName, revision: Revision, variant: Variant, toolchain: ToolchainName) -> Self {
+        Request {
+            product,
+            revision,
+            variant,
+            toolchain,
+            from: None,
+            chosen_name: None,
+            links: vec![],
+            extra_cflags: vec![],
+        }
+    }
+}
+
 /// Flags of a cell, merged in the order toolchain, product and version range, variant, command line.
 ///
 /// A compiler flag list that says nothing of optimisation would silently turn the build system's own
