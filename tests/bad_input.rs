@@ -1134,7 +1134,9 @@ fn a_full_disk_loses_nothing_at_any_step() {
         .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .tempdir_in("/tmp")
         .unwrap();
-    let mount = "mount -t tmpfs -o size=8m,mode=755 small \"$0\" || exit 77; ";
+    // Eight megabytes, and room for bm's own program, which a build copies where it cannot link to it.
+    let size = (8 << 20) + fs::metadata(env!("CARGO_BIN_EXE_bm")).unwrap().len();
+    let mount = format!("mount -t tmpfs -o size={size},mode=755 small \"$0\" || exit 77; ");
     let (options, script) = if is_root() {
         (&["-m"][..], format!("{mount} exec \"$@\""))
     } else {
@@ -1181,6 +1183,7 @@ fn full_at_every_step(disk: &Path) {
     fs::create_dir(&space.root).unwrap();
     space.set("BM_ROOT", space.root.display().to_string());
     space.bm(&["fetch", "fk12_o3"]).works();
+    let own = fs::metadata(env!("CARGO_BIN_EXE_bm")).unwrap().len();
 
     // First with an empty place, then over a prefix that must stay.
     for old in [false, true] {
@@ -1207,6 +1210,7 @@ fn full_at_every_step(disk: &Path) {
             met.insert(step.to_owned());
             // What comes after `install` writes little: a page at a time from there.
             free += match step {
+                _ if ran.err.contains("cannot keep bm's own program") => own,
                 "Auditing" | "Testing" => 4 << 10,
                 "Installing" => 16 << 10,
                 _ => 40 << 10,
@@ -1236,7 +1240,7 @@ fn full_at_every_step(disk: &Path) {
                 );
                 space.bm(&["verify", "fk12_o3"]).works();
             }
-            assert!(free < 8 << 20, "it never gets through: {}", ran.err);
+            assert!(free < own + (8 << 20), "it never gets through: {}", ran.err);
         }
         let wanted = ["Unpacking", "Compiling", "Installing"];
         assert!(wanted.iter().all(|w| met.contains(*w)), "only met {met:?}");
