@@ -13,6 +13,7 @@ use crate::model::recipe::SourceKind;
 use crate::plan::{BuildPlan, show as shown};
 use crate::probe::{host, requirements};
 use crate::text;
+use crate::ui::{Plain, View};
 
 use super::args::{Build, Selection};
 use super::host::{install, missing};
@@ -42,7 +43,9 @@ pub fn build(ctx: &Context, args: &Build) -> Ended {
     if !missing.is_empty() {
         return Err(vec![requirements::missing_error(&missing)]);
     }
-    let runner = Runner::new(ctx, net, planner.prober, planner.path, options).map_err(one)?;
+    let plain = Plain(&ctx.shell);
+    let views: [&dyn View; 1] = [&plain];
+    let runner = Runner::new(ctx, net, planner.prober, planner.path, options, &views).map_err(one)?;
     let results = runner.run(&plans).map_err(one)?;
     // Fresh and new builds are of the compiler that is here now.
     if results.iter().any(|(_, r)| matches!(r, Ok(Done::Kept(_)))) {

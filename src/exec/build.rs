@@ -9,6 +9,7 @@ use fs_err as fs;
 use crate::audit::launcher::{self, JobFifo};
 use crate::error::{Error, Exit, IoContext as _, Result};
 use crate::layout::WorkDir;
+use crate::model::event::What;
 use crate::model::manifest::{PatchRecord, SourceRecord, StepRecord};
 use crate::plan::{BuildPlan, Call, StepName};
 use crate::process::{self, Command, Ended, Limits};
@@ -156,10 +157,10 @@ impl<'a> Attempt<'a> {
 
     fn calls(&mut self, step: StepName) -> Result<()> {
         let plan = self.plan;
-        for call in plan.run.calls.iter().filter(|c| c.step == step) {
-            self.call(call)?;
-        }
-        Ok(())
+        let mut calls = plan.run.calls.iter().filter(|c| c.step == step);
+        let result = calls.try_for_each(|call| self.call(call));
+        self.ended(step, result.is_ok());
+        result
     }
 
     fn install(&mut self) -> Result<()> {
@@ -374,13 +375,33 @@ impl<'a> Attempt<'a> {
     }
 
     fn say(&self, step: StepName) {
-        self.runner.ctx.shell.status(verb(step), self.plan.name.as_str());
+        self.runner.say(What::StepBegun {
+            build: self.plan.name.clone(),
+            step,
+            log: self.log(step),
+            estimate: None,
+        });
+    }
+
+    fn ended(&self, step: StepName, ok: bool) {
+        let Some(record) = self.times.iter().find(|t| t.name == step.as_str()) else {
+            return;
+        };
+        self.runner.say(What::StepEnded {
+            build: self.plan.name.clone(),
+            step,
+            ok,
+            wall: record.wall,
+            cpu: record.cpu,
+            max_rss_kib: record.max_rss_kib,
+        });
     }
 
     fn timed<T>(&mut self, step: StepName, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let start = Instant::now();
         let result = f(self);
         self.record(step, start.elapsed().as_secs_f64(), 0.0, 0);
+        self.ended(step, result.is_ok());
         result
     }
 
@@ -436,19 +457,4 @@ fn footprint(path: &Path) -> Vec<(PathBuf, u64, std::time::SystemTime)> {
     walk(path, &mut out);
     out.sort();
     out
-}
-
-fn verb(step: StepName) -> &'static str {
-    match step {
-        StepName::Fetch => "Fetching",
-        StepName::Unpack => "Unpacking",
-        StepName::Patch => "Patching",
-        StepName::Configure => "Configuring",
-        StepName::Compile => "Compiling",
-        StepName::Install => "Installing",
-        StepName::Audit => "Auditing",
-        StepName::Place => "Placing",
-        StepName::Smoke => "Testing",
-        StepName::Seal => "Sealing",
-    }
 }

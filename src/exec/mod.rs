@@ -15,12 +15,13 @@ pub mod seal;
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::context::Context;
 use crate::error::{Error, Exit, IoContext as _, Result};
+use crate::model::event::{BuildResult, Event, What};
 use crate::model::name::BuildName;
 use crate::plan::{BuildPlan, StepName};
 use crate::probe::Prober;
@@ -29,7 +30,7 @@ use crate::source::Net;
 use crate::store::lock::{Guard, Holder, LockWait, Locking, Locks};
 use crate::store::manifest::ManifestState;
 use crate::store::{self, alias, recover};
-use crate::text;
+use crate::ui::View;
 
 use decide::{Decision, Found, Rebuild};
 use jobs::JobPool;
@@ -61,6 +62,9 @@ pub struct Runner<'a> {
     pub(crate) locks: Locks,
     pub(crate) bm_exe: PathBuf,
     pub(crate) options: Options,
+    views: &'a [&'a dyn View],
+    one_view_at_a_time: Mutex<()>,
+    began: Instant,
 }
 
 /// How one build ended well.
@@ -103,7 +107,14 @@ impl<'a> Runner<'a> {
     ///
     /// # Errors
     /// When the root cannot be used.
-    pub fn new(ctx: &'a Context, net: Net, prober: Prober, path: Vec<PathBuf>, options: Options) -> Result<Self> {
+    pub fn new(
+        ctx: &'a Context,
+        net: Net,
+        prober: Prober,
+        path: Vec<PathBuf>,
+        options: Options,
+        views: &'a [&'a dyn View],
+    ) -> Result<Self> {
         ctx.make_root()?;
         store::prepare(&ctx.layout)?;
         let jobs = ctx.layout.budgets();
@@ -119,7 +130,22 @@ impl<'a> Runner<'a> {
             locks: locks(ctx),
             bm_exe,
             options,
+            views,
+            one_view_at_a_time: Mutex::new(()),
+            began: Instant::now(),
         })
+    }
+
+    /// Tells all views.
+    pub(crate) fn say(&self, what: What) {
+        let _turn = self.one_view_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
+        let event = Event {
+            at: self.began.elapsed().as_secs_f64(),
+            what,
+        };
+        for view in self.views {
+            view.on(&event);
+        }
     }
 
     /// Builds all plans, several at the same time.
@@ -139,6 +165,12 @@ impl<'a> Runner<'a> {
         for line in store::sweep::sweep(&self.ctx.layout, &self.locks, &policy)? {
             self.ctx.shell.status("Swept", line);
         }
+        self.say(What::RunBegun {
+            builds: plans.iter().map(|p| p.name.clone()).collect(),
+            jobs: self.options.jobs,
+            parallel: self.options.parallel,
+            began: resolve::now(),
+        });
         let queue: Mutex<VecDeque<usize>> = Mutex::new((0..plans.len()).collect());
         let results: Mutex<Vec<Option<Result<Done>>>> = Mutex::new(plans.iter().map(|_| None).collect());
         let failed_fast = AtomicBool::new(false);
@@ -225,15 +257,22 @@ impl<'a> Runner<'a> {
     }
 
     fn tell(&self, plan: &BuildPlan, result: &Result<Done>) {
-        let shell = &self.ctx.shell;
-        match result {
-            Ok(Done::Built(seconds)) => shell.status("Built", format!("{} in {}", plan.name, text::duration(*seconds))),
-            Ok(Done::Fresh) => shell.status("Fresh", plan.name.as_str()),
-            Ok(Done::Skipped) => shell.status("Skipped", plan.name.as_str()),
-            Ok(Done::Kept(reason)) => {
-                shell.status("Kept", format!("{}: {reason}; `--rebuild=stale` renews it", plan.name))
-            }
-            Err(error) => shell.error(error),
+        let (how, wall, reason) = match result {
+            Ok(Done::Built(seconds)) => (BuildResult::Built, *seconds, None),
+            Ok(Done::Fresh) => (BuildResult::Fresh, 0.0, None),
+            Ok(Done::Kept(reason)) => (BuildResult::Kept, 0.0, Some(reason.clone())),
+            Ok(Done::Skipped) => (BuildResult::Skipped, 0.0, None),
+            Err(error) => (BuildResult::Failed, 0.0, Some(error.headline().to_owned())),
+        };
+        self.say(What::BuildEnded {
+            build: plan.name.clone(),
+            result: how,
+            wall,
+            reason,
+            log: None,
+        });
+        if let Err(error) = result {
+            self.ctx.shell.error(error);
         }
     }
 }

@@ -1,11 +1,15 @@
 //! The only place that prints. Results go to stdout, everything else to stderr.
 
+pub mod view;
+
 use std::io::Write as _;
 use std::sync::Mutex;
 
 use anstyle::{AnsiColor, Style};
 
 use crate::error::Error;
+
+pub use view::{Plain, View};
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default().bold();
