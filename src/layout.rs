@@ -87,9 +87,17 @@ impl Layout {
         self.state().join("logs").join(name.as_str())
     }
 
-    /// Job budgets of running processes: `<pid>.fifo`.
-    pub fn budgets(&self) -> PathBuf {
-        self.state().join("jobs")
+    /// The job budget of all bm of this cache on one host.
+    pub fn budget(&self, host: &str) -> PathBuf {
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+        self.cache
+            .join("jobs")
+            .join(host.chars().map(plain).collect::<String>())
+    }
+
+    /// What builds cost here.
+    pub fn measured(&self) -> PathBuf {
+        self.state().join("measured.json")
     }
 
     /// The lockfile.

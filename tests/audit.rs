@@ -493,8 +493,8 @@ fn clang_truth_is_accepted_and_lies_refused() {
 #[test]
 fn an_lto_link_borrows_free_tokens_and_gives_them_back() {
     let project = gcc();
-    let fifo = project.path("jobs.fifo");
-    let pool = JobPool::new(&fifo, 3).unwrap();
+    let (pool, _) = JobPool::open(&project.path("jobs"), 3).unwrap();
+    let fifo = pool.fifo().to_owned();
     project.install_launchers(Some(&JobFifo { path: fifo, at_most: 3 }));
     project.build(&with(NATIVE_LTO));
     accepted(&project.audit(&claims("3", Some("native"), true)));
@@ -603,8 +603,9 @@ fn status_and_signals_pass_through() {
 fn borrowing(script: &str) -> (Probe, JobPool) {
     let mut pool = None;
     let probe = Probe::with_jobs(script, |dir| {
-        let path = dir.join("jobs.fifo");
-        pool = Some(JobPool::new(&path, 2).unwrap());
+        let (budget, _) = JobPool::open(&dir.join("jobs"), 2).unwrap();
+        let path = budget.fifo().to_owned();
+        pool = Some(budget);
         Some(JobFifo { path, at_most: 4 })
     });
     (probe, pool.unwrap())

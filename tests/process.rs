@@ -228,6 +228,7 @@ fn only_the_jobserver_is_inherited_where_it_is_given() {
     let jobs = Jobserver {
         fifo: fifo.clone(),
         tokens: 3,
+        load: None,
     };
     assert!(run(&command, &Cancel::default(), Some(&jobs)).unwrap().ok());
     let fifo = fifo.canonicalize().unwrap();

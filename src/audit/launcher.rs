@@ -336,8 +336,8 @@ mod tests {
     /// What the compiler would get and the recorded number of parts, with a budget of so many free tokens.
     fn prepared(family: Family, line: &str, free: usize) -> (String, u32) {
         let dir = tempfile::tempdir().unwrap();
-        let fifo = dir.path().join("jobs");
-        let pool = JobPool::new(&fifo, free).unwrap();
+        let (pool, _) = JobPool::open(&dir.path().join("jobs"), free).unwrap();
+        let fifo = pool.fifo().to_owned();
         let launch = Launch {
             real: "/usr/bin/cc".into(),
             record: dir.path().to_owned(),

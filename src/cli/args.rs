@@ -1,6 +1,7 @@
 //! The command line: definitions only.
 
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -206,6 +207,14 @@ pub struct Build {
     /// Builds in flight [default: config, else as many as tokens]
     #[arg(short = 'p', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub parallel: Option<u16>,
+
+    /// Start nothing new while the load of the machine is N or more
+    #[arg(short = 'l', long, value_name = "N", value_parser = load)]
+    pub load: Option<f64>,
+
+    /// Begin no build that would not be done by TIME (`06:00`, the next one) or within it (`2h 30m`)
+    #[arg(long, value_name = "TIME", value_parser = until)]
+    pub until: Option<SystemTime>,
 
     /// Go on with the other builds after a failure (the default)
     #[arg(long, conflicts_with = "fail_fast")]
@@ -482,4 +491,30 @@ pub struct ServerInit {
     /// System account that runs the server [default: you; as root an unprivileged one]
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
+}
+
+fn load(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(load) if load > 0.0 && f64::is_finite(load) => Ok(load),
+        _ => Err("a load is a number above 0, as `uptime` shows it".to_owned()),
+    }
+}
+
+/// A moment to come, from a time of the day or a span of time.
+fn until(text: &str) -> Result<SystemTime, String> {
+    let now = SystemTime::now();
+    if let Some(clock) = text.split_once(':') {
+        let (Ok(hour), Ok(minute)) = (clock.0.parse(), clock.1.parse()) else {
+            return Err("a time of the day is `HH:MM`".to_owned());
+        };
+        let time = jiff::civil::Time::new(hour, minute, 0, 0).map_err(|e| e.to_string())?;
+        let here = jiff::ZonedDateTime::now();
+        let today = here.with().time(time).build().map_err(|e| e.to_string())?;
+        let next = if today > here { Ok(today) } else { today.tomorrow() };
+        let next = next.map_err(|e| e.to_string())?.timestamp();
+        let wait = next.duration_since(here.timestamp());
+        return Ok(now + wait.try_into().unwrap_or_default());
+    }
+    let span = humantime::parse_duration(text).map_err(|e| format!("{e}; give `HH:MM`, or a span such as `2h 30m`"))?;
+    now.checked_add(span).ok_or_else(|| "that is too far away".to_owned())
 }

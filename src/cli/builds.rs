@@ -72,6 +72,8 @@ fn options(ctx: &Context, args: &Build) -> Result<Options> {
         from: step(&args.selection)?,
         jobs,
         parallel,
+        load: args.load,
+        until: args.until,
     })
 }
 
@@ -90,7 +92,7 @@ fn summary(ctx: &Context, plans: &[BuildPlan], results: &Results) -> Exit {
     let built = count(&|r| matches!(r, Ok(Done::Built(_))));
     let fresh = count(&|r| matches!(r, Ok(Done::Fresh)));
     let kept = count(&|r| matches!(r, Ok(Done::Kept(_))));
-    let skipped = count(&|r| matches!(r, Ok(Done::Skipped)));
+    let skipped = count(&|r| matches!(r, Ok(Done::Skipped(_))));
     let failed = results.len() - built - fresh - kept - skipped;
     let mut parts = vec![format!("{built} built"), format!("{fresh} fresh")];
     if kept > 0 {

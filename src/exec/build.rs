@@ -12,15 +12,18 @@ use crate::layout::WorkDir;
 use crate::model::event::What;
 use crate::model::manifest::{PatchRecord, SourceRecord, StepRecord};
 use crate::plan::{BuildPlan, Call, StepName};
-use crate::process::{self, Command, Ended, Limits};
+use crate::process::{self, Command, Ended, Jobserver, Limits, Outcome};
 use crate::source::{Log, patch};
+use crate::store::lock::Guard;
 use crate::store::work::{fresh_work, reuse_work};
 use crate::store::{disk, files, prefix};
 use crate::text;
 
+use super::fetch::Fetched;
+use super::measured::{Cost, Measured};
 use super::{Runner, failure, fetch, kept, seal};
 
-/// One attempt at a build.
+/// One attempt at a build. It lives from the moment its prefix is locked to its seal or failure.
 pub(super) struct Attempt<'a> {
     pub(super) runner: &'a Runner<'a>,
     pub(super) plan: &'a BuildPlan,
@@ -30,10 +33,22 @@ pub(super) struct Attempt<'a> {
     pub(super) source: SourceRecord,
     pub(super) patches: Vec<PatchRecord>,
     pub(super) times: Vec<StepRecord>,
+    /// What it will cost, for the views.
+    forecast: Cost,
+    /// Unless it goes on in a kept tree.
+    fetched: Option<Fetched>,
+    /// Held as long as anything of the prefix may change.
+    _lock: Guard,
 }
 
 impl<'a> Attempt<'a> {
-    pub(super) fn new(runner: &'a Runner<'a>, plan: &'a BuildPlan, identity: &'a str) -> Self {
+    pub(super) fn new(
+        runner: &'a Runner<'a>,
+        plan: &'a BuildPlan,
+        identity: &'a str,
+        forecast: Cost,
+        lock: Guard,
+    ) -> Self {
         let layout = &runner.ctx.layout;
         Attempt {
             runner,
@@ -58,10 +73,31 @@ impl<'a> Attempt<'a> {
             },
             patches: vec![],
             times: vec![],
+            forecast,
+            fetched: None,
+            _lock: lock,
         }
     }
 
-    /// Runs all steps, or those from `from` on in the kept tree. On failure the tree stays.
+    /// Makes the source present: the part that needs the network and no processor. Builds of the same source
+    /// get it once. Nothing is noted yet: while the source may still not be had, a kept tree stays as it is.
+    pub(super) fn obtain(&mut self) -> Result<(), fetch::Missing> {
+        let prepare = || {
+            disk::remove_tree(&self.logs)?;
+            fs::create_dir_all(&self.logs).doing(|| format!("cannot make `{}`", self.logs.display()))
+        };
+        prepare().map_err(fetch::Missing::Failed)?;
+        let (runner, plan, log) = (self.runner, self.plan, self.log(StepName::Fetch));
+        let fetched = runner.fetches.get(plan, &log, || {
+            self.step(StepName::Fetch, |a| fetch::fetch(runner, plan, &a.log(StepName::Fetch)))
+        })?;
+        self.source.obtained_from.clone_from(&fetched.obtained_from);
+        self.fetched = Some(fetched);
+        Ok(())
+    }
+
+    /// Runs all steps after the fetch, or those from `from` on in the kept tree. On failure the tree stays.
+    /// The caller holds a token of the job budget for it.
     pub(super) fn run(mut self, from: Option<StepName>) -> Result<()> {
         let outcome = match from {
             None => self.prepare(),
@@ -73,28 +109,18 @@ impl<'a> Attempt<'a> {
 
     /// A fresh work directory with the patched source in it.
     fn prepare(&mut self) -> Result<()> {
-        let layout = &self.runner.ctx.layout;
-        disk::remove_tree(&self.logs)?;
-        fs::create_dir_all(&self.logs).doing(|| format!("cannot make `{}`", self.logs.display()))?;
-        // Nothing is noted yet: while the source may still not be had, a kept tree stays as it is.
-        self.say(StepName::Fetch);
-        let mut fetched = self.timed(StepName::Fetch, |a| {
-            fetch::fetch(a.runner, a.plan, &a.log(StepName::Fetch))
-        })?;
-        self.source.obtained_from.clone_from(&fetched.obtained_from);
-        for line in fresh_work(layout, &self.work)? {
+        for line in fresh_work(&self.runner.ctx.layout, &self.work)? {
             self.runner.ctx.shell.warning(line);
         }
-        self.begin(StepName::Unpack);
-        let src = self.work.src();
-        if let Err(error) = self.timed(StepName::Unpack, |a| fetched.unpack(a.plan, &src)) {
+        let mut fetched = self.fetched.take().expect("the source was obtained before");
+        let (plan, src) = (self.plan, self.work.src());
+        if let Err(error) = self.step(StepName::Unpack, |_| fetched.unpack(plan, &src)) {
             // There is nothing to look at in a tree that has no source, and a full disk needs the space.
             let _ = disk::remove_tree(&self.work.0);
             return Err(error);
         }
         self.source.time = fetched.time;
-        self.begin(StepName::Patch);
-        self.patches = self.timed(StepName::Patch, Self::patch)?;
+        self.patches = self.step(StepName::Patch, |a| a.patch())?;
         Ok(())
     }
 
@@ -145,11 +171,10 @@ impl<'a> Attempt<'a> {
         self.launchers()?;
         for step in [StepName::Configure, StepName::Compile, StepName::Install] {
             if from.is_none_or(|f| step >= f) {
-                self.begin(step);
-                match step {
-                    StepName::Install => self.install()?,
-                    _ => self.calls(step)?,
-                }
+                self.step(step, |a| match step {
+                    StepName::Install => a.install(),
+                    _ => a.calls(step),
+                })?;
             }
         }
         Ok(())
@@ -158,9 +183,7 @@ impl<'a> Attempt<'a> {
     fn calls(&mut self, step: StepName) -> Result<()> {
         let plan = self.plan;
         let mut calls = plan.run.calls.iter().filter(|c| c.step == step);
-        let result = calls.try_for_each(|call| self.call(call));
-        self.ended(step, result.is_ok());
-        result
+        calls.try_for_each(|call| self.call(call))
     }
 
     fn install(&mut self) -> Result<()> {
@@ -185,18 +208,18 @@ impl<'a> Attempt<'a> {
 
     /// Audit, move into place, smoke test, seal.
     fn finish(&mut self) -> Result<()> {
-        self.begin(StepName::Audit);
-        let proved = self.timed(StepName::Audit, Self::audit)?;
-        let summary = self.timed(StepName::Place, |a| {
+        let layout = &self.runner.ctx.layout;
+        let proved = self.step(StepName::Audit, |a| a.audit())?;
+        let work_bytes = disk::usage(&self.work.0);
+        let summary = self.step(StepName::Place, |a| {
             let list = files::hash_tree(&a.staged())?;
             files::write(&a.staged(), &list)
         })?;
-        let placed = prefix::place(&self.runner.ctx.layout, &self.plan.name, &self.staged(), self.identity)?;
-        self.begin(StepName::Smoke);
-        let smoked = match self.timed(StepName::Smoke, Self::smoke) {
+        let placed = prefix::place(layout, &self.plan.name, &self.staged(), self.identity)?;
+        let smoked = match self.step(StepName::Smoke, |a| a.smoke()) {
             Ok(smoked) => smoked,
             Err(error) => {
-                let kept = prefix::failed_tree(&self.runner.ctx.layout, &self.plan.name)?;
+                let kept = prefix::failed_tree(layout, &self.plan.name)?;
                 placed.roll_back(Some(&kept))?;
                 return Err(error.detail("prefix", format!("{} (moved away from its place)", kept.display())));
             }
@@ -211,6 +234,10 @@ impl<'a> Attempt<'a> {
         let sealed = placed.commit(manifest).inspect_err(|_| self.begin(StepName::Seal))?;
         for line in sealed.lines() {
             self.runner.ctx.shell.note(line);
+        }
+        let cost = Cost::of_records(&self.times, work_bytes, summary.size);
+        if let Err(error) = Measured::add(&layout.measured(), self.plan, cost) {
+            self.runner.ctx.shell.warning(error.headline());
         }
         self.clear();
         Ok(())
@@ -273,7 +300,7 @@ impl<'a> Attempt<'a> {
             .collect();
         let tools: Vec<(&str, &Path)> = tools.iter().map(|(name, path)| (*name, path.as_path())).collect();
         let jobs = JobFifo {
-            path: self.runner.pool.jobserver().fifo,
+            path: self.runner.pool.fifo().to_owned(),
             at_most: self.runner.pool.tokens(),
         };
         launcher::install_launchers(
@@ -335,21 +362,15 @@ impl<'a> Attempt<'a> {
             run_as: None,
         };
         let redo = process::redo_by_hand(&command);
-        let runner = self.runner;
-        let Some(token) = runner.pool.acquire(&runner.ctx.cancel)? else {
-            return Err(interrupted(self.plan));
-        };
-        let jobserver = call.make.then(|| runner.pool.jobserver());
-        let outcome = process::run(&command, &runner.ctx.cancel, jobserver.as_ref())?;
-        drop(token);
-        self.record(call.step, outcome.wall, outcome.cpu, outcome.max_rss_kib);
-        if !outcome.strays.is_empty() {
-            runner.ctx.shell.warning(format!(
-                "step `{}` of `{}` left processes behind, now ended: {}",
-                call.step.as_str(),
+        let jobserver = call.make.then(|| self.runner.jobserver());
+        let mut outcome = self.child(call.step, &command, jobserver.as_ref())?;
+        if jobserver.is_some() && !outcome.ok() && failure::killed_for_memory(&outcome, &command.log) {
+            self.runner.ctx.shell.warning(format!(
+                "a compiler of `{}` was killed, as the system does when memory runs out; step `{}` goes on with one job",
                 self.plan.name,
-                outcome.strays.join(", ")
+                call.step.as_str()
             ));
+            outcome = self.child(call.step, &command, None)?;
         }
         if outcome.ended == Ended::Exited(0) {
             return Ok(());
@@ -366,43 +387,59 @@ impl<'a> Attempt<'a> {
         Err(error.detail("by hand", redo))
     }
 
-    /// Notes in the work tree how far the attempt has got.
-    fn begin(&self, step: StepName) {
-        self.say(step);
-        if self.work.0.is_dir() {
-            kept::note(self, step);
+    fn child(&mut self, step: StepName, command: &Command, jobs: Option<&Jobserver>) -> Result<Outcome> {
+        let runner = self.runner;
+        if runner.ctx.cancel.requested().is_some() {
+            return Err(interrupted(self.plan));
         }
+        let outcome = process::run(command, &runner.ctx.cancel, jobs)?;
+        self.record(step, outcome.wall, outcome.cpu, outcome.max_rss_kib);
+        if !outcome.strays.is_empty() {
+            runner.ctx.shell.warning(format!(
+                "step `{}` of `{}` left processes behind, now ended: {}",
+                step.as_str(),
+                self.plan.name,
+                outcome.strays.join(", ")
+            ));
+        }
+        Ok(outcome)
     }
 
-    fn say(&self, step: StepName) {
-        self.runner.say(What::StepBegun {
-            build: self.plan.name.clone(),
-            step,
-            log: self.log(step),
-            estimate: None,
-        });
-    }
-
-    fn ended(&self, step: StepName, ok: bool) {
-        let Some(record) = self.times.iter().find(|t| t.name == step.as_str()) else {
-            return;
-        };
+    /// One step: told to the views when it begins and ends, and timed.
+    fn step<T>(&mut self, step: StepName, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.begin(step);
+        let known = |a: &Self| a.times.iter().position(|t| t.name == step.as_str());
+        let (start, before) = (Instant::now(), known(self));
+        let result = work(self);
+        if known(self) == before {
+            // No child of its own: bm worked itself.
+            self.record(step, start.elapsed().as_secs_f64(), 0.0, 0);
+        }
+        let at = known(self).expect("it was recorded");
+        let record = &self.times[at];
         self.runner.say(What::StepEnded {
             build: self.plan.name.clone(),
             step,
-            ok,
+            ok: result.is_ok(),
             wall: record.wall,
             cpu: record.cpu,
             max_rss_kib: record.max_rss_kib,
         });
+        result
     }
 
-    fn timed<T>(&mut self, step: StepName, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        let start = Instant::now();
-        let result = f(self);
-        self.record(step, start.elapsed().as_secs_f64(), 0.0, 0);
-        self.ended(step, result.is_ok());
-        result
+    /// Notes in the work tree how far the attempt has got.
+    fn begin(&self, step: StepName) {
+        self.runner.step_begun(&self.plan.name, step);
+        self.runner.say(What::StepBegun {
+            build: self.plan.name.clone(),
+            step,
+            log: self.log(step),
+            estimate: self.forecast.steps.get(&step).map(|cost| cost.wall),
+        });
+        if step > StepName::Fetch && self.work.0.is_dir() {
+            kept::note(self, step);
+        }
     }
 
     fn record(&mut self, step: StepName, wall: f64, cpu: f64, max_rss_kib: u64) {
@@ -422,7 +459,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Adds what every failure of a build says: which build, and where its tree is.
-    fn with_tree(&self, error: Error) -> Error {
+    pub(super) fn with_tree(&self, error: Error) -> Error {
         let named = error.headline().contains(&format!("`{}`", self.plan.name));
         let error = if named {
             error

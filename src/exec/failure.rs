@@ -76,6 +76,24 @@ pub fn of_step(
     }
 }
 
+/// Whether a step failed since something below it was killed by a signal that bm did not send, as the system
+/// does when memory runs out: the compiler driver says so, or make does.
+pub fn killed_for_memory(outcome: &Outcome, log: &Path) -> bool {
+    match outcome.ended {
+        Ended::Signaled(signal) => signal == libc::SIGKILL,
+        Ended::Exited(_) => said_killed(&tail_of(log)),
+        _ => false,
+    }
+}
+
+fn said_killed(log: &str) -> bool {
+    let gcc = log.contains("Killed signal terminated program");
+    // clang's own words, and those of a shell or of make for a child of theirs.
+    let clang = log.contains("unable to execute command: Killed");
+    let make = |l: &str| l.starts_with("make") && l.contains("*** ") && l.ends_with(" Killed");
+    gcc || clang || log.lines().any(make)
+}
+
 fn disk_full(log: &str) -> bool {
     ["No space left on device", "Disk quota exceeded"]
         .iter()

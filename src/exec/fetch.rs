@@ -1,11 +1,14 @@
 //! From a planned source to a source tree: the mirror, the download, the directory.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fs_err as fs;
 
 use crate::context::Context;
 use crate::error::{Error, Exit, IoContext as _, Result};
+use crate::model::name::BuildName;
 use crate::model::recipe::SourceKind;
 use crate::model::version::Version;
 use crate::plan::{BuildPlan, SourcePlan};
@@ -17,7 +20,7 @@ use crate::source::{Log, Net, archive, checkout, local};
 use super::Runner;
 
 /// A source that is here.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Fetched {
     /// Repository, archive or directory.
     path: PathBuf,
@@ -27,6 +30,76 @@ pub struct Fetched {
     pub obtained_from: String,
     /// Commit or archive time, seconds since the epoch.
     pub time: u64,
+}
+
+/// Why a source is not here.
+#[derive(Debug)]
+pub enum Missing {
+    /// It could not be had.
+    Failed(Error),
+    /// It could not be had for the build of this name, whose error says why.
+    FailedFor(BuildName),
+}
+
+/// Sources of a run: each is made present once, by the build that comes first.
+#[derive(Debug, Default)]
+pub struct Fetches(Mutex<BTreeMap<String, Arc<OnceLock<One>>>>);
+
+/// What became of one source.
+#[derive(Debug)]
+struct One {
+    by: BuildName,
+    fetched: Option<Fetched>,
+    /// What the fetch had to say; every build that uses it keeps that.
+    log: Vec<u8>,
+}
+
+impl Fetches {
+    /// The source of a plan, from `fetch` if it is the first of its kind; the others wait for it.
+    ///
+    /// # Errors
+    /// As `fetch`, once.
+    pub fn get(
+        &self,
+        plan: &BuildPlan,
+        log: &Path,
+        fetch: impl FnOnce() -> Result<Fetched>,
+    ) -> Result<Fetched, Missing> {
+        let cell = {
+            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            all.entry(key(plan)).or_default().clone()
+        };
+        let mut failure = None;
+        let one = cell.get_or_init(|| {
+            let fetched = fetch().map_err(|e| failure = Some(e)).ok();
+            One {
+                by: plan.name.clone(),
+                fetched,
+                log: fs::read(log).unwrap_or_default(),
+            }
+        });
+        if let Some(failure) = failure {
+            return Err(Missing::Failed(failure));
+        }
+        if one.by != plan.name && !one.log.is_empty() {
+            // It is only a log.
+            let _ = fs::write(log, &one.log);
+        }
+        one.fetched.clone().ok_or_else(|| Missing::FailedFor(one.by.clone()))
+    }
+}
+
+/// What makes two sources the same.
+fn key(plan: &BuildPlan) -> String {
+    let SourcePlan {
+        kind,
+        reference,
+        commit,
+        sha256,
+        urls,
+        ..
+    } = &plan.source;
+    format!("{kind} {reference} {commit:?} {sha256:?} {urls:?}")
 }
 
 /// Makes the source of a build present, checked against its pin.

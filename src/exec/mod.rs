@@ -7,33 +7,39 @@ pub mod build;
 pub mod decide;
 pub mod failure;
 pub mod fetch;
+pub mod graph;
 pub mod jobs;
 pub mod kept;
+pub mod measured;
+mod pressure;
 pub mod prove;
 pub mod resolve;
+mod run;
 pub mod seal;
 
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::context::Context;
-use crate::error::{Error, Exit, IoContext as _, Result};
-use crate::model::event::{BuildResult, Event, What};
+use crate::error::{Error, Exit, Result};
+use crate::model::event::{Event, What};
 use crate::model::name::BuildName;
-use crate::plan::{BuildPlan, StepName};
-use crate::probe::Prober;
-use crate::process::Urgency;
+use crate::model::step::StepName;
+use crate::plan::BuildPlan;
+use crate::probe::{Prober, host, machine};
+use crate::process::Jobserver;
 use crate::source::Net;
-use crate::store::lock::{Guard, Holder, LockWait, Locking, Locks};
+use crate::store::lock::{Holder, LockWait, Locking, Locks};
 use crate::store::manifest::ManifestState;
-use crate::store::{self, alias, recover};
+use crate::store::{self, recover};
+use crate::text;
 use crate::ui::View;
 
-use decide::{Decision, Found, Rebuild};
+use decide::{Found, Rebuild};
+use fetch::Fetches;
 use jobs::JobPool;
+use run::Steps;
 
 /// What `build` was told.
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +56,10 @@ pub struct Options {
     pub jobs: usize,
     /// Builds in flight.
     pub parallel: usize,
+    /// Nothing new begins while the load of the machine is that high.
+    pub load: Option<f64>,
+    /// No build begins that would not be done by then.
+    pub until: Option<SystemTime>,
 }
 
 /// Everything a run of builds shares.
@@ -62,6 +72,8 @@ pub struct Runner<'a> {
     pub(crate) locks: Locks,
     pub(crate) bm_exe: PathBuf,
     pub(crate) options: Options,
+    pub(crate) fetches: Fetches,
+    steps: Mutex<Steps>,
     views: &'a [&'a dyn View],
     one_view_at_a_time: Mutex<()>,
     began: Instant,
@@ -76,8 +88,8 @@ pub enum Done {
     Fresh,
     /// Was there already; the host's tools have moved since.
     Kept(String),
-    /// Not begun, or stopped, since another build failed and the run was to end then.
-    Skipped,
+    /// Not begun, or stopped: the run was to end, or something it needs is missing.
+    Skipped(Option<String>),
 }
 
 /// How a run ended, build by build, in the order asked.
@@ -103,7 +115,7 @@ pub fn say_waiting(ctx: &Context, what: &str) -> impl Fn(&Holder) {
 }
 
 impl<'a> Runner<'a> {
-    /// Makes the job budget and looks at the host's PATH.
+    /// Joins or makes the job budget.
     ///
     /// # Errors
     /// When the root cannot be used.
@@ -117,23 +129,56 @@ impl<'a> Runner<'a> {
     ) -> Result<Self> {
         ctx.make_root()?;
         store::prepare(&ctx.layout)?;
-        let jobs = ctx.layout.budgets();
-        fs_err::create_dir_all(&jobs).doing(|| format!("cannot make `{}`", jobs.display()))?;
-        let fifo = jobs.join(format!("{}.fifo", std::process::id()));
         let bm_exe = std::env::current_exe().map_err(|e| Error::io("cannot find bm's own program", &e))?;
         Ok(Runner {
             ctx,
             net,
             prober,
             path,
-            pool: JobPool::new(&fifo, options.jobs)?,
+            pool: pool(ctx, options.jobs)?,
             locks: locks(ctx),
             bm_exe,
             options,
+            fetches: Fetches::default(),
+            steps: Mutex::default(),
             views,
             one_view_at_a_time: Mutex::new(()),
             began: Instant::now(),
         })
+    }
+
+    /// The job budget as a step of make gets it.
+    pub(crate) fn jobserver(&self) -> Jobserver {
+        Jobserver {
+            load: self.options.load,
+            ..self.pool.jobserver()
+        }
+    }
+
+    /// A build has come to a step.
+    pub(crate) fn step_begun(&self, name: &BuildName, step: StepName) {
+        if step > StepName::Fetch {
+            self.lock_steps().insert(name.to_string(), (step, Instant::now()));
+        }
+    }
+
+    /// A build has left its last step.
+    pub(crate) fn step_over(&self, name: &BuildName) {
+        self.lock_steps().remove(name.as_str());
+    }
+
+    /// Where the builds in flight are.
+    pub(crate) fn steps(&self) -> Steps {
+        self.lock_steps().clone()
+    }
+
+    /// Builds in flight that have not come to a step.
+    pub(crate) fn steps_below(&self, step: StepName) -> usize {
+        self.lock_steps().values().filter(|(at, _)| *at < step).count()
+    }
+
+    fn lock_steps(&self) -> MutexGuard<'_, Steps> {
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells all views.
@@ -165,116 +210,43 @@ impl<'a> Runner<'a> {
         for line in store::sweep::sweep(&self.ctx.layout, &self.locks, &policy)? {
             self.ctx.shell.status("Swept", line);
         }
-        self.say(What::RunBegun {
-            builds: plans.iter().map(|p| p.name.clone()).collect(),
-            jobs: self.options.jobs,
-            parallel: self.options.parallel,
-            began: resolve::now(),
-        });
-        let queue: Mutex<VecDeque<usize>> = Mutex::new((0..plans.len()).collect());
-        let results: Mutex<Vec<Option<Result<Done>>>> = Mutex::new(plans.iter().map(|_| None).collect());
-        let failed_fast = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            for _ in 0..self.options.parallel.min(plans.len()).max(1) {
-                scope.spawn(|| {
-                    loop {
-                        let next = queue
-                            .lock()
-                            .expect("no thread panics while it holds the queue")
-                            .pop_front();
-                        let Some(i) = next else { return };
-                        let result = self.unless_failed(&failed_fast, self.one(&plans[i]));
-                        self.tell(&plans[i], &result);
-                        results.lock().expect("no thread panics while it holds the results")[i] = Some(result);
-                    }
-                });
-            }
-        });
+        let results = run::run(self, plans)?;
         // Killed children may have taken tokens with them.
         self.pool.recount()?;
-        let results = results.into_inner().expect("all threads have ended");
-        Ok(plans
-            .iter()
-            .zip(results)
-            .map(|(p, r)| (p.name.clone(), r.expect("every build was taken from the queue")))
-            .collect())
-    }
-
-    /// The first failure of a run that is to end with it stops the other builds. They did not fail,
-    /// and nobody interrupted them.
-    fn unless_failed(&self, failed_fast: &AtomicBool, result: Result<Done>) -> Result<Done> {
-        let asked = self.ctx.cancel.requested();
-        match result {
-            Err(e) if e.exit() == Exit::Interrupted => {
-                // A signal of the user's, which comes on top, is an interruption all the same.
-                let ours = failed_fast.load(Ordering::SeqCst) && asked != Some(Urgency::Kill);
-                if ours { Ok(Done::Skipped) } else { Err(e) }
-            }
-            Err(e) => {
-                if self.options.fail_fast && asked.is_none() {
-                    failed_fast.store(true, Ordering::SeqCst);
-                    self.ctx.cancel.request(Urgency::Orderly);
-                }
-                Err(e)
-            }
-            done => done,
-        }
-    }
-
-    /// One build, under its lock.
-    fn one(&self, plan: &BuildPlan) -> Result<Done> {
-        if self.ctx.cancel.requested().is_some() {
-            return Ok(Done::Skipped);
-        }
-        let _lock: Guard = self.locks.prefix(
-            &plan.name,
-            lock_wait(self.ctx),
-            &say_waiting(self.ctx, plan.name.as_str()),
-        )?;
-        // Another process may have finished, or left in pieces, the same build.
-        for line in recover::recover(&self.ctx.layout, &plan.name)? {
-            self.ctx.shell.status("Repaired", line);
-        }
-        let start = Instant::now();
-        let done = match decide::decide(plan, &found(&plan.prefix), self.options.rebuild) {
-            Decision::Fresh => Done::Fresh,
-            Decision::HostMoved(differences) => Done::Kept(decide::reason(&differences)),
-            Decision::Changed(differences) => return Err(changed(plan, &differences)),
-            Decision::Foreign(why) => return Err(foreign(plan, &why)),
-            Decision::Build(_) => {
-                if let Some(obstacle) = plan.obstacles.first() {
-                    return Err(obstacle.clone());
-                }
-                let identity = plan.identity.as_deref().ok_or_else(|| unresolved(plan))?;
-                build::Attempt::new(self, plan, identity).run(self.options.from)?;
-                Done::Built(start.elapsed().as_secs_f64())
-            }
-        };
-        for link in &plan.links {
-            alias::set_alias(&self.ctx.layout, link, &plan.name)?;
-        }
-        Ok(done)
-    }
-
-    fn tell(&self, plan: &BuildPlan, result: &Result<Done>) {
-        let (how, wall, reason) = match result {
-            Ok(Done::Built(seconds)) => (BuildResult::Built, *seconds, None),
-            Ok(Done::Fresh) => (BuildResult::Fresh, 0.0, None),
-            Ok(Done::Kept(reason)) => (BuildResult::Kept, 0.0, Some(reason.clone())),
-            Ok(Done::Skipped) => (BuildResult::Skipped, 0.0, None),
-            Err(error) => (BuildResult::Failed, 0.0, Some(error.headline().to_owned())),
-        };
-        self.say(What::BuildEnded {
-            build: plan.name.clone(),
-            result: how,
-            wall,
-            reason,
-            log: None,
+        self.say(What::RunEnded {
+            wall: self.began.elapsed().as_secs_f64(),
+            own_cpu: machine::own_cpu(),
         });
-        if let Err(error) = result {
-            self.ctx.shell.error(error);
-        }
+        Ok(results)
     }
+}
+
+/// The budget of the make that started bm, else the one that all bm of this cache and host share.
+fn pool(ctx: &Context, jobs: usize) -> Result<JobPool> {
+    match JobPool::outer(&std::env::var("MAKEFLAGS").unwrap_or_default()) {
+        Ok(Some(pool)) => {
+            ctx.shell
+                .status("Joining", "the job budget of the make that started bm");
+            return Ok(pool);
+        }
+        Ok(None) => {}
+        Err(why) => ctx.shell.warning(format!(
+            "the make that started bm keeps its job budget back ({why}): mark its recipe line with `+`; bm uses its own"
+        )),
+    }
+    let (pool, shared) = JobPool::open(&ctx.layout.budget(&host::node_name()), jobs)?;
+    if let Some(shared) = shared {
+        let with: Vec<String> = shared.with.iter().map(|pid| format!("process {pid}")).collect();
+        ctx.shell.status(
+            "Sharing",
+            format!(
+                "a budget of {} with bm in {}",
+                text::count(shared.jobs, "job"),
+                with.join(", ")
+            ),
+        );
+    }
+    Ok(pool)
 }
 
 /// Why a directory that bm did not build does not count.

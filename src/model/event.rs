@@ -103,8 +103,6 @@ pub enum What {
     RunEnded {
         /// Wall seconds.
         wall: f64,
-        /// CPU seconds of all steps.
-        cpu: f64,
         /// CPU seconds of bm itself.
         own_cpu: f64,
     },

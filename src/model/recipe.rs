@@ -494,12 +494,39 @@ pub struct Recipe {
     pub smoke: Smoke,
     /// argv below the prefix for [`Smoke::Command`].
     pub smoke_command: Vec<Word>,
+    /// What one build costs, about.
+    pub cost: CostHint,
     /// Symptoms and remedies.
     pub hints: Vec<Hint>,
     /// For drivers.
     pub driver: Driver,
     /// Digits of the recipe's text as read, for `.bm/recipe/`.
     pub text: Arc<str>,
+}
+
+/// What one build costs, about; only for order and forecast.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CostHint {
+    /// CPU seconds of the compile step without link-time optimisation.
+    pub cpu: f64,
+    /// CPU seconds of the compile step with it.
+    pub cpu_lto: f64,
+    /// Largest single process, bytes.
+    pub memory: u64,
+    /// Work tree when it is largest, bytes.
+    pub disk: u64,
+}
+
+impl Default for CostHint {
+    /// A small server, where a recipe says nothing.
+    fn default() -> Self {
+        CostHint {
+            cpu: 300.0,
+            cpu_lto: 450.0,
+            memory: 512 << 20,
+            disk: 1 << 30,
+        }
+    }
 }
 
 /// A toolchain file, checked. Its `origin`s point into `toolchains/<name>.toml`.

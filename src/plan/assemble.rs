@@ -74,6 +74,7 @@ pub fn plan(
         smoke: recipe.smoke,
         smoke_command: recipe.smoke_command.clone(),
         driver: recipe.driver.clone(),
+        cost: recipe.cost,
         hints: recipe.hints.clone(),
         recipe_text: recipe.text.clone(),
         plain: (plain != run).then(|| Box::new(plain)),

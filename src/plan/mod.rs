@@ -22,7 +22,8 @@ use crate::model::build::{Request, Variant};
 use crate::model::manifest::{Tool, ToolchainRecord};
 use crate::model::name::{BuildName, ProductName};
 use crate::model::recipe::{
-    Claims, Driver, Expect, Family, Flags, Hint, Origin, Reason, Requirement, Smoke, SourceKind, Toolchain, Word,
+    Claims, CostHint, Driver, Expect, Family, Flags, Hint, Origin, Reason, Requirement, Smoke, SourceKind, Toolchain,
+    Word,
 };
 use crate::model::version::Version;
 
@@ -200,6 +201,8 @@ pub struct BuildPlan {
     pub smoke_command: Vec<Word>,
     /// For drivers.
     pub driver: Driver,
+    /// What it costs, about, before it was measured.
+    pub cost: CostHint,
     /// Symptoms and remedies.
     pub hints: Vec<Hint>,
     /// Why conditional parts of the recipe took part.

@@ -123,6 +123,11 @@ pub fn memory_bytes() -> u64 {
     cgroup_limit(&groups, Path::new("/sys/fs/cgroup")).map_or(machine, |limit| limit.min(machine))
 }
 
+/// The machine's name in its network.
+pub fn node_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// Whether bm runs as root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()

@@ -5,6 +5,7 @@
 
 pub mod defaults;
 pub mod host;
+pub mod machine;
 pub mod native;
 pub mod requirements;
 pub mod tools;

@@ -21,19 +21,22 @@ pub(super) const JOBS_READ: i32 = 98;
 pub(super) const JOBS_WRITE: i32 = 99;
 
 /// The job budget as a child sees it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Jobserver {
     /// The fifo that holds the tokens, absolute.
     pub fifo: PathBuf,
     /// Size of the whole budget.
     pub tokens: usize,
+    /// Load of the machine from which make starts nothing new.
+    pub load: Option<f64>,
 }
 
 impl Jobserver {
     /// What `MAKEFLAGS` must hold. The pipe form, since GNU make 4.3 dies on the fifo form; the leading
     /// space says that no single-letter options come first.
     pub fn makeflags(&self) -> String {
-        format!(" -j{} --jobserver-auth={JOBS_READ},{JOBS_WRITE}", self.tokens)
+        let load = self.load.map(|load| format!(" -l{load}")).unwrap_or_default();
+        format!(" -j{}{load} --jobserver-auth={JOBS_READ},{JOBS_WRITE}", self.tokens)
     }
 }
 
@@ -213,6 +216,7 @@ mod tests {
         let jobs = Jobserver {
             fifo: "/x".into(),
             tokens: 8,
+            load: None,
         };
         assert_eq!(jobs.makeflags(), " -j8 --jobserver-auth=98,99");
     }

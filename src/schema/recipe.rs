@@ -109,12 +109,29 @@ pub struct RecipeFile {
     /// argv below the prefix, for `smoke = "command"`; taken as it stands, without fields.
     #[serde(default)]
     smoke_command: Vec<At<String>>,
+    /// About what one build costs, for the order of builds and for `--dry-run`, until it was measured here.
+    #[serde(default)]
+    cost: CostTable,
     /// Symptoms in logs and their remedies; the first that fits is shown.
     #[serde(default)]
     hints: Vec<HintRow>,
     /// For benchmark drivers.
     #[serde(default)]
     driver: DriverTable,
+}
+
+/// What one build costs, about.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct CostTable {
+    /// CPU seconds of the compile step without link-time optimisation.
+    cpu: Option<At<u32>>,
+    /// CPU seconds of the compile step with it.
+    cpu_lto: Option<At<u32>>,
+    /// Largest single process, MiB.
+    memory_mib: Option<At<u32>>,
+    /// Work tree when it is largest, MiB.
+    disk_mib: Option<At<u32>>,
 }
 
 /// How a product is configured and built.

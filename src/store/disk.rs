@@ -289,6 +289,16 @@ fn open_for_removal(dir: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> 
     }
 }
 
+/// Bytes that a tree takes on its file system; what cannot be looked at counts nothing.
+pub fn usage(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    let Ok(meta) = fs::symlink_metadata(path) else { return 0 };
+    let below = meta
+        .is_dir()
+        .then(|| fs::read_dir(path).into_iter().flatten().flatten());
+    meta.blocks() * 512 + below.into_iter().flatten().map(|e| usage(&e.path())).sum::<u64>()
+}
+
 /// Bytes that an unprivileged user can still write to the file system of `path`.
 pub fn free_bytes(path: &Path) -> Result<u64> {
     let stat = rustix::fs::statvfs(path)

@@ -44,7 +44,6 @@ pub fn sweep(layout: &Layout, locks: &Locks, policy: &SweepPolicy) -> Result<Vec
     work_dirs(layout, locks, policy, &mut lines)?;
     failed_trees(layout, policy, &mut lines)?;
     temp_files(layout)?;
-    budgets(layout)?;
     logs(layout, locks)?;
     dangling_links(layout, locks, &mut lines)?;
     // Last, for all the above goes there.
@@ -143,20 +142,6 @@ fn logs(layout: &Layout, locks: &Locks) -> Result<()> {
     Ok(())
 }
 
-/// Job budgets of processes that are gone.
-fn budgets(layout: &Layout) -> Result<()> {
-    let dir = layout.budgets();
-    for name in disk::names_in(&dir)? {
-        let Some(pid) = name.to_str().and_then(|n| n.strip_suffix(".fifo")) else {
-            continue;
-        };
-        if pid.parse::<u32>().is_ok() && !lives(pid) {
-            disk::remove_file(&dir.join(&name))?;
-        }
-    }
-    Ok(())
-}
-
 fn lives(pid: &str) -> bool {
     Path::new("/proc").join(pid).exists()
 }
@@ -225,10 +210,6 @@ mod tests {
         // No process has the largest id; pid 1 always lives.
         fs::write(layout.state().join(".bm-4194304-a"), "").unwrap();
         fs::write(layout.state().join(".bm-1-b"), "").unwrap();
-        fs::create_dir(layout.budgets()).unwrap();
-        for budget in ["4194304.fifo", "1.fifo", "mine.fifo"] {
-            fs::write(layout.budgets().join(budget), "").unwrap();
-        }
         fs::os::unix::fs::symlink("nothing", layout.prefix(&name("alias"))).unwrap();
         fs::os::unix::fs::symlink("/nowhere", layout.prefix(&name("foreign"))).unwrap();
         let _busy = locks().prefix(&name("busy"), LockWait::ForEver, &|_| {}).unwrap();
@@ -244,7 +225,6 @@ mod tests {
         assert_eq!(fs::read_dir(layout.failed()).unwrap().count(), 3);
         assert!(!layout.state().join(".bm-4194304-a").exists() && layout.state().join(".bm-1-b").exists());
         assert!(!disk::exists(&layout.prefix(&name("alias"))).unwrap());
-        assert_eq!(disk::names_in(&layout.budgets()).unwrap(), ["1.fifo", "mine.fifo"]);
         assert!(disk::exists(&layout.prefix(&name("foreign"))).unwrap());
         assert_eq!(sweep(&layout, &locks(), &policy).unwrap(), Vec::<String>::new());
     }

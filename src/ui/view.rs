@@ -1,6 +1,7 @@
 //! Views of a run: each is told every event. The plain one is here.
 
 use crate::model::event::{BuildResult, Event, What};
+use crate::model::step::StepName;
 use crate::text;
 
 use super::Shell;
@@ -19,6 +20,10 @@ impl View for Plain<'_> {
     fn on(&self, event: &Event) {
         let shell = self.0;
         match &event.what {
+            // Done in a moment, and no news to anyone.
+            What::StepBegun {
+                step: StepName::Place, ..
+            } => {}
             What::StepBegun { build, step, .. } => shell.status(step.verb(), build.as_str()),
             What::Waiting { build, reason } => shell.status("Waiting", format!("{build} for {reason}")),
             What::BuildEnded {

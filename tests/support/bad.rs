@@ -490,7 +490,7 @@ impl Space {
     pub fn tidy(&self, prefixes: &[&str], trees: usize, failed: usize) {
         assert_eq!(self.names(), prefixes, "the root");
         let state = self.root.join(".bm");
-        for empty in ["journal", "previous", "kept", "jobs", "work/.trash"] {
+        for empty in ["journal", "previous", "kept", "work/.trash"] {
             assert_eq!(names(&state.join(empty)), [""; 0], ".bm/{empty}");
         }
         let work: Vec<String> = names(&state.join("work"))

@@ -491,7 +491,6 @@ impl Space {
             ".bm/journal",
             ".bm/previous",
             ".bm/failed",
-            ".bm/jobs",
             ".bm/logs",
             ".bm/work/.trash",
         ] {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::model::recipe::{
-    Atom, BuildSystem, Claims, CompilerLimit, Conditional, DistroSource, Driver, Expect, Flags, GitSource, Hint,
-    MakeCall, Names, Need, PatchSpec, PinnedVersion, Reason, Recipe, Requirement, Smoke, Sources, TarballSource,
+    Atom, BuildSystem, Claims, CompilerLimit, Conditional, CostHint, DistroSource, Driver, Expect, Flags, GitSource,
+    Hint, MakeCall, Names, Need, PatchSpec, PinnedVersion, Reason, Recipe, Requirement, Smoke, Sources, TarballSource,
     VariantSpec, VersionFrom, Word,
 };
 
@@ -65,6 +65,7 @@ pub(super) fn convert(file: &RecipeFile, source: &Source, reader: &mut Reader<'_
             super::Smoke::Command => Smoke::Command,
         },
         smoke_command: reader.literals(&file.smoke_command),
+        cost: cost(&file.cost),
         hints: file.hints.iter().map(|row| hint(row, reader)).collect(),
         driver: driver(&file.driver, reader),
         text: source.text().clone(),
@@ -72,6 +73,19 @@ pub(super) fn convert(file: &RecipeFile, source: &Source, reader: &mut Reader<'_
         names: names?,
     };
     Some(recipe)
+}
+
+fn cost(table: &super::CostTable) -> CostHint {
+    let hint = CostHint::default();
+    let mib = |given: &Option<At<u32>>, known: u64| given.as_ref().map_or(known, |mib| u64::from(**mib) << 20);
+    let cpu = table.cpu.as_ref().map_or(hint.cpu, |cpu| f64::from(**cpu));
+    CostHint {
+        cpu,
+        // As it was for Postgres: half as much again.
+        cpu_lto: table.cpu_lto.as_ref().map_or(cpu * 1.5, |cpu| f64::from(**cpu)),
+        memory: mib(&table.memory_mib, hint.memory),
+        disk: mib(&table.disk_mib, hint.disk),
+    }
 }
 
 fn conditional<T>(
