@@ -305,6 +305,16 @@ pub enum Command {
         selection: Selection,
     },
 
+    /// Show the job budget of the builds that run now, or change it
+    ///
+    /// All bm of one cache and host share one budget. More jobs are there at once; fewer as soon as
+    /// running ones end.
+    Jobs {
+        /// New number of jobs
+        #[arg(value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+        jobs: Option<u16>,
+    },
+
     /// Print the paths of built prefixes, one a line, in version order
     Path(Built),
 

@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::context::Context;
 use crate::error::{Exit, Result};
 use crate::exec::decide::{self, Decision, Rebuild};
+use crate::exec::measured::{self, Estimate, Forecast, Measured};
 use crate::exec::resolve::Reach;
 use crate::exec::{self, Done, Options, Results, Runner, fetch};
 use crate::model::recipe::SourceKind;
@@ -30,6 +31,7 @@ pub fn build(ctx: &Context, args: &Build) -> Ended {
     let mut plans = planner.plans(requests.clone(), &net, reach)?;
     if args.dry_run {
         say_plan(ctx, &plans, options.rebuild);
+        say_forecast(ctx, &forecast(ctx, &plans, &options));
         return Ok(Exit::Ok);
     }
     let mut missing = missing(&planner.prober, &waiting(&plans, options.rebuild)).map_err(one)?;
@@ -286,6 +288,37 @@ fn say_plan(ctx: &Context, plans: &[BuildPlan], rebuild: Option<Rebuild>) {
     }
     ctx.shell
         .status("Plan", format!("{} of {}", text::count(to_build, "build"), plans.len()));
+}
+
+/// What the builds that would be made take.
+fn forecast(ctx: &Context, plans: &[BuildPlan], options: &Options) -> Forecast {
+    let measured = Measured::read(&ctx.layout.measured());
+    let estimates: Vec<Estimate> = waiting(plans, options.rebuild)
+        .into_iter()
+        .map(|plan| measured.estimate(plan))
+        .collect();
+    measured::forecast(&estimates, options.jobs, options.parallel)
+}
+
+fn say_forecast(ctx: &Context, forecast: &Forecast) {
+    if forecast.builds == 0 {
+        return;
+    }
+    let guessed = match forecast.guessed {
+        0 => String::new(),
+        n if n == forecast.builds => " (a guess: nothing like it was built here yet)".to_owned(),
+        n => format!(" ({n} of them guessed)"),
+    };
+    ctx.shell.status(
+        "Forecast",
+        format!(
+            "{}, about {}, {} of disk at most, {} of prefixes{guessed}",
+            text::count(forecast.builds, "build"),
+            text::duration(forecast.seconds),
+            text::size(forecast.disk_bytes),
+            text::size(forecast.prefix_bytes)
+        ),
+    );
 }
 
 /// Reasons of conditional parts, each once, with the number of builds it speaks of.

@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::context::Context;
 use crate::error::{Exit, Result};
 use crate::exec;
+use crate::exec::jobs;
 use crate::exec::resolve::Reach;
 use crate::model::recipe::{Requirement, SourceKind};
 use crate::plan::BuildPlan;
@@ -169,4 +170,27 @@ pub fn doctor(ctx: &Context, builds: &[String]) -> Ended {
         worst = deps(ctx, &selection, false, false)?;
     }
     Ok(worst)
+}
+
+/// `bm jobs`.
+pub fn jobs(ctx: &Context, wanted: Option<u16>) -> Ended {
+    let dir = ctx.layout.budget(&host::node_name());
+    if let Some(wanted) = wanted {
+        let old = jobs::resize(&dir, wanted.into()).map_err(one)?;
+        ctx.shell.status("Jobs", format!("{wanted}, were {old}"));
+        return Ok(Exit::Ok);
+    }
+    match jobs::usage(&dir).map_err(one)? {
+        None => ctx.shell.note("no bm builds at this moment"),
+        Some((shared, used)) => {
+            let pids: Vec<String> = shared.with.iter().map(ToString::to_string).collect();
+            let of = if pids.len() == 1 { "process" } else { "processes" };
+            ctx.shell.result(format!(
+                "{used} of {} in use, by bm in {of} {}",
+                text::count(shared.jobs, "job"),
+                pids.join(", ")
+            ));
+        }
+    }
+    Ok(Exit::Ok)
 }

@@ -100,6 +100,7 @@ fn dispatch(ctx: &Context, command: Command) -> Ended {
         } => builds::show(ctx, &selection, explain, json.json),
         Command::Plan { selection, json } => builds::plan(ctx, &selection, json.json),
         Command::Fetch { selection } => builds::fetch(ctx, &selection),
+        Command::Jobs { jobs } => host::jobs(ctx, jobs),
         Command::Deps {
             selection,
             install,

@@ -90,7 +90,7 @@ impl Cost {
 
     /// Bytes it needs while it is made: the work tree holds the staged prefix too.
     pub fn disk(&self) -> u64 {
-        self.work_bytes + self.prefix_bytes / 8
+        self.work_bytes + self.prefix_bytes
     }
 
     /// From what a build recorded of its steps.
@@ -170,6 +170,54 @@ impl Measured {
     }
 }
 
+/// What a call will take.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Forecast {
+    /// Builds that are to be made.
+    pub builds: usize,
+    /// Wall seconds with the whole budget.
+    pub seconds: f64,
+    /// Bytes of the prefixes.
+    pub prefix_bytes: u64,
+    /// Bytes of prefixes and work trees when there are most of them.
+    pub disk_bytes: u64,
+    /// How many of the builds were never made here, nor one like them.
+    pub guessed: usize,
+}
+
+/// What builds take together: with `jobs` at once, and `parallel` of them in flight.
+pub fn forecast(estimates: &[Estimate], jobs: usize, parallel: usize) -> Forecast {
+    let work: f64 = estimates.iter().map(|e| e.cost.cpu()).sum();
+    let longest = estimates.iter().map(|e| e.alone(jobs)).fold(0.0, f64::max);
+    let prefix_bytes = estimates.iter().map(|e| e.cost.prefix_bytes).sum();
+    let mut trees: Vec<u64> = estimates.iter().map(|e| e.cost.work_bytes).collect();
+    trees.sort_unstable_by(|a, b| b.cmp(a));
+    Forecast {
+        builds: estimates.len(),
+        seconds: (work / jobs_f64(jobs)).max(longest),
+        prefix_bytes,
+        disk_bytes: prefix_bytes + trees.iter().take(parallel).sum::<u64>(),
+        guessed: estimates.iter().filter(|e| e.basis == Basis::Guess).count(),
+    }
+}
+
+/// A number of jobs to divide by.
+#[expect(clippy::cast_precision_loss, reason = "budgets have a few thousand jobs at most")]
+pub(super) fn jobs_f64(jobs: usize) -> f64 {
+    jobs.max(1) as f64
+}
+
+impl Estimate {
+    /// Wall seconds of a build that has the whole budget: only compiling spreads over it.
+    pub fn alone(&self, jobs: usize) -> f64 {
+        let spread = |(step, cost): (&StepName, &StepCost)| match step {
+            StepName::Compile => cost.cpu / jobs_f64(jobs),
+            _ => cost.cpu,
+        };
+        self.cost.steps.iter().map(spread).sum()
+    }
+}
+
 /// Before anything of a product was built here: as its recipe says, else about what a small server takes.
 fn guess(plan: &BuildPlan) -> Cost {
     let hint = &plan.cost;
@@ -190,7 +238,58 @@ fn guess(plan: &BuildPlan) -> Cost {
             (StepName::Install, step(3.0)),
             (StepName::Smoke, step(10.0)),
         ]),
-        work_bytes: hint.disk,
+        work_bytes: hint.disk / 6 * 5,
         prefix_bytes: hint.disk / 6,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn estimate(steps: &[(StepName, f64)], basis: Basis) -> Estimate {
+        let cost = |cpu| StepCost {
+            wall: cpu,
+            cpu,
+            max_rss_kib: 1000,
+        };
+        Estimate {
+            cost: Cost {
+                steps: steps.iter().map(|(step, cpu)| (*step, cost(*cpu))).collect(),
+                work_bytes: 300,
+                prefix_bytes: 50,
+            },
+            basis,
+        }
+    }
+
+    #[test]
+    fn a_forecast_is_the_work_over_the_jobs_but_not_less_than_the_longest_build() {
+        use StepName::{Compile, Configure};
+        let build = || estimate(&[(Configure, 10.0), (Compile, 290.0)], Basis::Same);
+        let many = forecast(&[build(), build(), build(), build()], 2, 2);
+        assert_eq!((many.builds, many.seconds), (4, 600.0));
+        assert_eq!((many.prefix_bytes, many.disk_bytes, many.guessed), (200, 800, 0));
+        // Configure does not spread over ten jobs.
+        let one = forecast(
+            &[estimate(&[(Configure, 10.0), (Compile, 290.0)], Basis::Guess)],
+            10,
+            10,
+        );
+        assert_eq!((one.seconds, one.guessed, one.disk_bytes), (39.0, 1, 350));
+    }
+
+    #[test]
+    fn bms_own_steps_count_by_their_wall_time() {
+        let record = |name: &str, wall, cpu| StepRecord {
+            name: name.to_owned(),
+            wall,
+            cpu,
+            max_rss_kib: 7,
+        };
+        let cost = Cost::of_records(&[record("compile", 10.0, 19.0), record("audit", 2.0, 0.0)], 6, 8);
+        assert_eq!((cost.cpu(), cost.cpu_from(StepName::Audit)), (21.0, 2.0));
+        assert_eq!((cost.memory(), cost.disk()), (7 << 10, 14));
     }
 }

@@ -24,7 +24,7 @@ use super::decide::{self, Decision};
 use super::fetch::Missing;
 use super::graph::{Graph, State};
 use super::jobs::Token;
-use super::measured::{Basis, Estimate, Measured};
+use super::measured::{Basis, Estimate, Measured, jobs_f64};
 use super::pressure::{Change, Pressure};
 use super::{Done, Results, Runner, changed, foreign, found, lock_wait, resolve, say_waiting, unresolved};
 
@@ -315,7 +315,7 @@ impl<'r> Run<'r> {
                 .duration_since(SystemTime::now())
                 .unwrap_or_default()
                 .as_secs_f64();
-            let need = self.alone(estimate);
+            let need = estimate.alone(self.runner.pool.tokens());
             if need > left {
                 return Ok(Some(Hindrance::Never(format!(
                     "it takes about {}, and there are {} left",
@@ -359,12 +359,6 @@ impl<'r> Run<'r> {
             ))));
         }
         Ok(None)
-    }
-
-    /// Wall seconds of a build that has the whole budget.
-    fn alone(&self, estimate: &Estimate) -> f64 {
-        let jobs = self.runner.pool.tokens().max(1);
-        alone(estimate, jobs)
     }
 
     fn say_once(&mut self, i: usize, reason: String) {
@@ -429,7 +423,7 @@ impl<'r> Run<'r> {
                     let this = this.map_or(0.0, |c| c.cpu * share);
                     (this + rest, this / jobs_f64(jobs) + rest)
                 }
-                _ => (estimate.cost.cpu(), alone(estimate, jobs)),
+                _ => (estimate.cost.cpu(), estimate.alone(jobs)),
             };
             work += cpu;
             longest = longest.max(wall);
@@ -460,20 +454,6 @@ impl<'r> Run<'r> {
             self.runner.ctx.shell.error(error);
         }
     }
-}
-
-/// Wall seconds of a build that has the whole budget: only compiling spreads over it.
-pub(super) fn alone(estimate: &Estimate, jobs: usize) -> f64 {
-    let spread = |(step, cost): (&StepName, &super::measured::StepCost)| match step {
-        StepName::Compile => cost.cpu / jobs_f64(jobs),
-        _ => cost.cpu,
-    };
-    estimate.cost.steps.iter().map(spread).sum()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "budgets have a few thousand jobs at most")]
-pub(super) fn jobs_f64(jobs: usize) -> f64 {
-    jobs.max(1) as f64
 }
 
 /// The first task: the lock, what is there already, the source.

@@ -303,6 +303,29 @@ impl Drop for Token<'_> {
     }
 }
 
+/// How the budget in `dir` is used now: its size, what builds and their makes hold of it, and who they are;
+/// nothing where no bm builds.
+///
+/// # Errors
+/// If the books cannot be read.
+pub fn usage(dir: &Path) -> Result<Option<(Shared, usize)>> {
+    let doing = || format!("cannot read the job budget `{}`", dir.display());
+    if !dir.join("size").exists() {
+        return Ok(None);
+    }
+    let books = Books::open(dir).doing(doing)?;
+    let users = books.others(None).doing(doing)?;
+    let Some(size) = books.size().filter(|_| !users.is_empty()) else {
+        return Ok(None);
+    };
+    let free = count(&open_fifo(&dir.join("tokens")).doing(doing)?).doing(doing)?;
+    let shared = Shared {
+        jobs: size.wanted,
+        with: users.iter().map(|u| u.pid).collect(),
+    };
+    Ok(Some((shared, size.now.saturating_sub(free))))
+}
+
 /// Changes the size of the budget in `dir` while it is used; gives the old size. Tokens that are to go are taken
 /// out as they come back.
 ///
