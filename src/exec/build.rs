@@ -231,7 +231,9 @@ impl<'a> Attempt<'a> {
         if !self.runner.options.keep {
             kept::forget(&self.work);
         }
-        let sealed = placed.commit(manifest).inspect_err(|_| self.begin(StepName::Seal))?;
+        let sealed = self
+            .step(StepName::Seal, |_| placed.commit(manifest))
+            .inspect_err(|_| kept::note(self, StepName::Seal))?;
         for line in sealed.lines() {
             self.runner.ctx.shell.note(line);
         }
@@ -437,7 +439,8 @@ impl<'a> Attempt<'a> {
             log: self.log(step),
             estimate: self.forecast.steps.get(&step).map(|cost| cost.wall),
         });
-        if step > StepName::Fetch && self.work.0.is_dir() {
+        // What a seal forgets on purpose must not be noted again.
+        if step > StepName::Fetch && step < StepName::Seal && self.work.0.is_dir() {
             kept::note(self, step);
         }
     }

@@ -16,6 +16,7 @@ use crate::model::step::StepName;
 use crate::plan::BuildPlan;
 use crate::probe::machine;
 use crate::process::Urgency;
+use crate::store::lock::Holder;
 use crate::store::{alias, disk, recover};
 use crate::text;
 
@@ -26,7 +27,7 @@ use super::graph::{Graph, State};
 use super::jobs::Token;
 use super::measured::{Basis, Estimate, Measured, jobs_f64};
 use super::pressure::{Change, Pressure};
-use super::{Done, Results, Runner, changed, foreign, found, lock_wait, resolve, say_waiting, unresolved};
+use super::{Done, Results, Runner, changed, foreign, found, lock_wait, resolve, unresolved};
 
 /// How often the machine is looked at while nothing ends.
 const TICK: Duration = Duration::from_millis(100);
@@ -461,7 +462,12 @@ fn prepare<'r>(runner: &'r Runner<'r>, plan: &'r BuildPlan, estimate: super::mea
     let lock = runner.locks.prefix(
         &plan.name,
         lock_wait(runner.ctx),
-        &say_waiting(runner.ctx, plan.name.as_str()),
+        &|holder: &Holder| {
+            runner.say(What::Waiting {
+                build: plan.name.clone(),
+                reason: holder.to_string(),
+            });
+        },
     )?;
     // Another process may have finished, or left in pieces, the same build.
     for line in recover::recover(&runner.ctx.layout, &plan.name)? {

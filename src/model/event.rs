@@ -14,6 +14,7 @@ use super::step::StepName;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Event {
     /// Seconds since the run began.
+    #[serde(serialize_with = "in_millis")]
     pub at: f64,
     /// What it was.
     #[serde(flatten)]
@@ -45,7 +46,7 @@ pub enum What {
         /// What it writes, if anything.
         log: PathBuf,
         /// Seconds it took last time, or a guess; absent when nothing is known.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none", serialize_with = "perhaps_in_millis")]
         estimate: Option<f64>,
     },
     /// It has ended.
@@ -57,8 +58,10 @@ pub enum What {
         /// Whether it did what it was to do.
         ok: bool,
         /// Wall time in seconds.
+        #[serde(serialize_with = "in_millis")]
         wall: f64,
         /// User plus system CPU time in seconds, of all its processes; 0 for steps of bm itself.
+        #[serde(serialize_with = "in_millis")]
         cpu: f64,
         /// Largest resident size of one process, KiB; 0 for steps of bm itself.
         max_rss_kib: u64,
@@ -76,12 +79,14 @@ pub enum What {
         build: BuildName,
         /// How.
         result: BuildResult,
-        /// Wall seconds from its first step.
+        /// Wall seconds it took; of a failed one since it was taken up, waiting included; 0 where there was
+        /// nothing to do.
+        #[serde(serialize_with = "in_millis")]
         wall: f64,
         /// Why it was kept, skipped or failed, in one line.
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
-        /// Log of the step it failed in.
+        /// Log of the step it failed in, if that step wrote one.
         #[serde(skip_serializing_if = "Option::is_none")]
         log: Option<PathBuf>,
     },
@@ -96,16 +101,27 @@ pub enum What {
         /// Free bytes where builds are made.
         free_disk: u64,
         /// Seconds the rest will take, if anything is known of it.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none", serialize_with = "perhaps_in_millis")]
         left: Option<f64>,
     },
     /// Last of all.
     RunEnded {
         /// Wall seconds.
+        #[serde(serialize_with = "in_millis")]
         wall: f64,
         /// CPU seconds of bm itself.
+        #[serde(serialize_with = "in_millis")]
         own_cpu: f64,
     },
+}
+
+/// Nobody measures a build in nanoseconds, and the lines are read by people, too.
+fn in_millis<S: serde::Serializer>(seconds: &f64, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64((seconds * 1000.0).round() / 1000.0)
+}
+
+fn perhaps_in_millis<S: serde::Serializer>(seconds: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
+    in_millis(&seconds.unwrap_or_default(), to)
 }
 
 /// How a build ended.

@@ -22,7 +22,8 @@ impl View for Plain<'_> {
         match &event.what {
             // Done in a moment, and no news to anyone.
             What::StepBegun {
-                step: StepName::Place, ..
+                step: StepName::Place | StepName::Seal,
+                ..
             } => {}
             What::StepBegun { build, step, .. } => shell.status(step.verb(), build.as_str()),
             What::Waiting { build, reason } => shell.status("Waiting", format!("{build} for {reason}")),
