@@ -100,6 +100,11 @@ impl Layout {
         self.state().join("measured.json")
     }
 
+    /// Pages of `build --timings`: `<time>.html`; for the user to empty.
+    pub fn timings(&self) -> PathBuf {
+        self.state().join("timings")
+    }
+
     /// The lockfile.
     pub fn lockfile(&self) -> PathBuf {
         self.state().join("lock.toml")

@@ -223,6 +223,70 @@ pub struct Build {
     /// Stop all builds at the first failure
     #[arg(long)]
     pub fail_fast: bool,
+
+    /// How to show what is at work [default: auto]
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value_t,
+        hide_default_value = true,
+        help_heading = "Watching"
+    )]
+    pub progress: Progress,
+
+    /// What stdout is for [default: human]
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value_t,
+        hide_default_value = true,
+        help_heading = "Watching"
+    )]
+    pub message_format: MessageFormat,
+
+    /// Write a page (HTML) with all steps on a time axis [default file: ROOT/.bm/timings/TIME.html]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, help_heading = "Watching")]
+    pub timings: Option<Option<PathBuf>>,
+}
+
+/// How a run is shown on stderr.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Progress {
+    /// Live on a terminal, except where CI is set, with --quiet or with --message-format json; else plain
+    #[default]
+    Auto,
+    /// One line for each step and build
+    Plain,
+    /// Builds at work at the foot of the terminal, with keys (`?` shows them)
+    Live,
+}
+
+/// What a run writes to stdout.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum MessageFormat {
+    /// Nothing: all is told on stderr
+    #[default]
+    Human,
+    /// One JSON object a line for each event; the rest is told on stderr as always
+    Json,
+}
+
+impl std::fmt::Display for Progress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        word(*self, f)
+    }
+}
+
+impl std::fmt::Display for MessageFormat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        word(*self, f)
+    }
+}
+
+/// A value as it is written on the command line.
+fn word(value: impl ValueEnum, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    let value = value.to_possible_value().expect("no value is skipped");
+    f.write_str(value.get_name())
 }
 
 /// Built prefixes to act on.

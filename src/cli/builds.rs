@@ -1,22 +1,27 @@
 //! Commands that plan: build, show, plan, fetch.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
 use crate::context::Context;
-use crate::error::{Exit, Result};
+use crate::error::{Error, Exit, IoContext as _, Result};
 use crate::exec::decide::{self, Decision, Rebuild};
 use crate::exec::measured::{self, Estimate, Forecast, Measured};
-use crate::exec::resolve::Reach;
+use crate::exec::resolve::{self, Reach};
 use crate::exec::{self, Done, Options, Results, Runner, fetch};
+use crate::layout::prefix_state;
+use crate::model::name::BuildName;
 use crate::model::recipe::SourceKind;
-use crate::plan::{BuildPlan, show as shown};
+use crate::plan::{BuildPlan, StepName, show as shown};
 use crate::probe::{host, requirements};
+use crate::process::Urgency;
 use crate::text;
-use crate::ui::{Plain, View};
+use crate::ui::timings::{Surroundings, Timings};
+use crate::ui::{Json, Live, Plain, View, live, terminal};
 
-use super::args::{Build, Selection};
+use super::args::{Build, MessageFormat, Progress, Selection};
 use super::host::{install, missing};
 use super::planning::{Planner, requests, requests_without_step, step};
 use super::{Ended, one};
@@ -45,15 +50,105 @@ pub fn build(ctx: &Context, args: &Build) -> Ended {
     if !missing.is_empty() {
         return Err(vec![requirements::missing_error(&missing)]);
     }
-    let plain = Plain(&ctx.shell);
-    let views: [&dyn View; 1] = [&plain];
-    let runner = Runner::new(ctx, net, planner.prober, planner.path, options, &views).map_err(one)?;
-    let results = runner.run(&plans).map_err(one)?;
+    let watched = Watched::new(ctx, args).map_err(one)?;
+    let views = watched.views();
+    let run = Runner::new(ctx, net, planner.prober, planner.path, options, &views).and_then(|r| r.run(&plans));
+    drop(views);
+    let page = watched.end(ctx, args, &plans);
+    let results = run.map_err(one)?;
     // Fresh and new builds are of the compiler that is here now.
     if results.iter().any(|(_, r)| matches!(r, Ok(Done::Kept(_)))) {
         mixed_compilers(ctx, &plans);
     }
-    Ok(summary(ctx, &plans, &results))
+    let exit = summary(ctx, &plans, &results);
+    match page {
+        Ok(()) => Ok(exit),
+        Err(error) => {
+            ctx.shell.error(&error);
+            Ok(exit.worst(error.exit()))
+        }
+    }
+}
+
+/// The views of a run.
+struct Watched<'a> {
+    shown: Box<dyn View + 'a>,
+    json: Option<Json<'a>>,
+    timings: Option<Timings>,
+}
+
+impl<'a> Watched<'a> {
+    fn new(ctx: &'a Context, args: &Build) -> Result<Self> {
+        let json = args.message_format == MessageFormat::Json;
+        let live = match args.progress {
+            Progress::Plain => false,
+            Progress::Auto => live::possible() && !live::is_kept() && !ctx.global.quiet && !json,
+            Progress::Live if live::possible() => true,
+            Progress::Live => {
+                return Err(Error::new(
+                    Exit::Usage,
+                    "`--progress live` needs a terminal on stderr, and not a dumb one",
+                )
+                .hint("leave it out: `auto` shows lines where there is no terminal"));
+            }
+        };
+        Ok(Watched {
+            shown: if live {
+                Box::new(Live::start(&ctx.shell, stop(ctx))?)
+            } else {
+                Box::new(Plain(&ctx.shell))
+            },
+            json: json.then(|| Json::begin(&ctx.shell)),
+            timings: args.timings.is_some().then(Timings::default),
+        })
+    }
+
+    fn views(&self) -> Vec<&dyn View> {
+        let mut views: Vec<&dyn View> = vec![self.shown.as_ref()];
+        views.extend(self.json.as_ref().map(|view| view as &dyn View));
+        views.extend(self.timings.as_ref().map(|view| view as &dyn View));
+        views
+    }
+
+    /// Gives the terminal back, and writes the page of timings, however the run ended.
+    fn end(self, ctx: &Context, args: &Build, plans: &[BuildPlan]) -> Result<()> {
+        drop(self.shown);
+        let (Some(timings), Some(file)) = (self.timings, &args.timings) else {
+            return Ok(());
+        };
+        let began = timings.began().unwrap_or_else(resolve::now);
+        let file = file.clone().unwrap_or_else(|| {
+            let time = began.replace(':', "-");
+            ctx.layout.timings().join(format!("{time}-{}.html", std::process::id()))
+        });
+        let page = timings.page(&Surroundings {
+            cores: host::cores(),
+            command: ctx.command_line.clone(),
+            log: &|build, step, live| log_now(plans, build, step, live),
+        });
+        if let Some(dir) = file.parent() {
+            fs_err::create_dir_all(dir).doing(|| format!("cannot make `{}`", dir.display()))?;
+        }
+        fs_err::write(&file, page).doing(|| "cannot write the timings".to_owned())?;
+        ctx.shell.status("Timings", file.display().to_string());
+        Ok(())
+    }
+}
+
+fn stop(ctx: &Context) -> live::Stop {
+    ctx.cancel.around_sleep(terminal::pause, terminal::resume);
+    let (ask, asked) = (ctx.cancel.clone(), ctx.cancel.clone());
+    live::Stop {
+        ask: Box::new(move || ask.request(Urgency::Orderly)),
+        asked: Box::new(move || asked.requested().is_some()),
+    }
+}
+
+/// Where the log of a step is after the run: a sealed build has taken its logs along.
+fn log_now(plans: &[BuildPlan], build: &BuildName, step: StepName, live: &Path) -> Option<PathBuf> {
+    let plan = plans.iter().find(|p| p.name == *build)?;
+    let sealed = prefix_state(&plan.prefix).join(format!("logs/{}.log.gz", step.as_str()));
+    [live.to_owned(), sealed].into_iter().find(|log| log.is_file())
 }
 
 fn options(ctx: &Context, args: &Build) -> Result<Options> {

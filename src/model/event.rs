@@ -3,7 +3,7 @@
 //! Output only; a JSON line of `bm build --message-format json` is one [`Event`]. Readers skip events and
 //! fields they do not know.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -44,6 +44,7 @@ pub enum What {
         /// Which.
         step: StepName,
         /// What it writes, if anything.
+        #[serde(serialize_with = "as_text")]
         log: PathBuf,
         /// Seconds it took last time, or a guess; absent when nothing is known.
         #[serde(skip_serializing_if = "Option::is_none", serialize_with = "perhaps_in_millis")]
@@ -87,7 +88,7 @@ pub enum What {
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
         /// Log of the step it failed in, if that step wrote one.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none", serialize_with = "perhaps_as_text")]
         log: Option<PathBuf>,
     },
     /// How the machine is used at this moment; about once a second.
@@ -122,6 +123,15 @@ fn in_millis<S: serde::Serializer>(seconds: &f64, to: S) -> Result<S::Ok, S::Err
 
 fn perhaps_in_millis<S: serde::Serializer>(seconds: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
     in_millis(&seconds.unwrap_or_default(), to)
+}
+
+/// A path that is not UTF-8 is no reason to leave an event out.
+fn as_text<S: serde::Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&path.to_string_lossy())
+}
+
+fn perhaps_as_text<S: serde::Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
+    as_text(path.as_deref().unwrap_or(Path::new("")), to)
 }
 
 /// How a build ended.

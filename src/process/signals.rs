@@ -4,7 +4,7 @@
 //! and are told by their supervisors.
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
@@ -29,6 +29,7 @@ pub struct Cancel(Arc<Shared>);
 struct Shared {
     urgency: AtomicU8,
     children: Mutex<Vec<Weak<Control>>>,
+    around_sleep: OnceLock<(fn(), fn())>,
 }
 
 impl Cancel {
@@ -62,6 +63,12 @@ impl Cancel {
         children.push(Arc::downgrade(child));
     }
 
+    /// Has `before` called when bm is about to be suspended, and `after` when it goes on: whoever changed the
+    /// terminal puts it back in between. Only the first call counts.
+    pub fn around_sleep(&self, before: fn(), after: fn()) {
+        let _ = self.0.around_sleep.set((before, after));
+    }
+
     /// Suspends all children, calls `sleep`, which returns when bm may go on, and resumes them.
     fn suspend(&self, sleep: impl FnOnce()) {
         let children = self.0.children.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,7 +79,13 @@ impl Cancel {
                 .for_each(|child| child.tell(order))
         };
         tell(&Order::Suspend);
+        if let Some((before, _)) = self.0.around_sleep.get() {
+            before();
+        }
         sleep();
+        if let Some((_, after)) = self.0.around_sleep.get() {
+            after();
+        }
         tell(&Order::Resume);
     }
 }

@@ -1,14 +1,22 @@
 //! The only place that prints. Results go to stdout, everything else to stderr.
 
+mod frame;
+pub mod json;
+pub mod live;
+mod tail;
+pub mod terminal;
+pub mod timings;
 pub mod view;
 
 use std::io::Write as _;
-use std::sync::Mutex;
 
 use anstyle::{AnsiColor, Style};
 
 use crate::error::Error;
 
+pub use json::Json;
+pub use live::Live;
+pub use timings::Timings;
 pub use view::{Plain, View};
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
@@ -26,20 +34,16 @@ pub enum Verbosity {
     Normal,
 }
 
-/// The terminal. Shared between threads: every call writes whole lines.
+/// The terminal. Shared between threads: every call writes whole lines, above those of a live view.
 #[derive(Debug)]
 pub struct Shell {
     verbosity: Verbosity,
-    lock: Mutex<()>,
 }
 
 impl Shell {
     /// Colour follows the terminal, `NO_COLOR` and `CLICOLOR_FORCE`.
     pub fn new(verbosity: Verbosity) -> Self {
-        Shell {
-            verbosity,
-            lock: Mutex::new(()),
-        }
+        Shell { verbosity }
     }
 
     /// A result, on stdout, exactly as given.
@@ -47,58 +51,50 @@ impl Shell {
     /// A closed pipe (`bm list | head`) ends the process quietly, as other tools do; any other failure
     /// to write ends it with an error.
     pub fn result(&self, text: impl AsRef<str>) {
-        let guard = self.lock.lock();
-        let mut out = std::io::stdout().lock();
-        let written = out
-            .write_all(text.as_ref().as_bytes())
-            .and_then(|()| out.write_all(b"\n"))
-            .and_then(|()| out.flush());
+        let written = terminal::aside(|| {
+            let mut out = std::io::stdout().lock();
+            out.write_all(text.as_ref().as_bytes())
+                .and_then(|()| out.write_all(b"\n"))
+                .and_then(|()| out.flush())
+        });
         let Err(e) = written else { return };
+        terminal::restore();
         if e.kind() == std::io::ErrorKind::BrokenPipe {
             std::process::exit(0);
         }
         // Whoever reads a file of results must not take half of them for all.
         let error = Error::io("cannot write the output", &e);
-        let code = error.exit().code();
-        drop((guard, out));
         self.error(&error);
-        std::process::exit(code.into());
+        std::process::exit(error.exit().code().into());
     }
 
     /// What is being done: a verb in a column of its own, then the thing.
     pub fn status(&self, verb: &str, text: impl AsRef<str>) {
         if self.verbosity >= Verbosity::Normal {
-            self.err(&format!("{STATUS}{verb:>12}{STATUS:#} {}", text.as_ref()));
+            terminal::print(&format!("{STATUS}{verb:>12}{STATUS:#} {}", text.as_ref()));
         }
     }
 
     /// Like [`Shell::status`] for things that went wrong.
     pub fn failed(&self, verb: &str, text: impl AsRef<str>) {
-        self.err(&format!("{ERROR}{verb:>12}{ERROR:#} {}", text.as_ref()));
+        terminal::print(&format!("{ERROR}{verb:>12}{ERROR:#} {}", text.as_ref()));
     }
 
     /// Something that concerns trust in the result.
     pub fn warning(&self, text: impl AsRef<str>) {
-        self.err(&format!("{WARNING}warning:{WARNING:#} {}", text.as_ref()));
+        terminal::print(&format!("{WARNING}warning:{WARNING:#} {}", text.as_ref()));
     }
 
     /// A plain line on stderr.
     pub fn note(&self, text: impl AsRef<str>) {
         if self.verbosity >= Verbosity::Normal {
-            self.err(text.as_ref());
+            terminal::print(text.as_ref());
         }
     }
 
     /// An error with its details, causes and hint.
     pub fn error(&self, error: &Error) {
-        self.err(&render(error));
-    }
-
-    fn err(&self, text: &str) {
-        let _guard = self.lock.lock();
-        let mut err = anstream::stderr().lock();
-        // Nothing sensible is left to do when stderr itself is gone.
-        let _ = writeln!(err, "{text}");
+        terminal::print(&render(error));
     }
 }
 
