@@ -433,7 +433,7 @@ pub enum Command {
         /// Step [default: the last one that wrote a log]
         #[arg(value_name = "STEP")]
         step: Option<String>,
-        /// Follow while the build runs
+        /// Follow a build that is being made, over its steps, until it ends
         #[arg(short, long)]
         follow: bool,
     },

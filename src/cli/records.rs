@@ -16,6 +16,7 @@ use crate::model::build::Revision;
 use crate::model::name::BuildName;
 use crate::plan::StepName;
 use crate::select;
+use crate::store::lock::Locks;
 use crate::store::{self, history as past};
 use crate::text;
 use crate::ui::table;
@@ -226,8 +227,10 @@ pub fn log(ctx: &Context, build: &str, step: Option<&str>, follow: bool) -> Ende
             .hint(format!("steps are {}", text::quoted(known, "and")))));
     }
     let live = ctx.layout.logs(&name);
-    if follow {
-        return follow_log(ctx, &name, &live, step).map_err(one);
+    // Of a build that is not being made there is nothing to follow.
+    let locks = exec::locks(ctx);
+    if follow && locks.is_taken(&name) {
+        return follow_log(ctx, &locks, &name, &live, step).map_err(one);
     }
     let sealed = ctx.layout.prefix(&name).join(".bm/logs");
     let file = pick_log(&live, step, "log")
@@ -263,34 +266,126 @@ fn read_log(file: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Prints what is appended until nobody builds it any more.
-fn follow_log(ctx: &Context, name: &BuildName, live: &Path, step: Option<&str>) -> Result<Exit> {
-    let locks = exec::locks(ctx);
-    let mut shown: Option<(PathBuf, usize)> = None;
-    loop {
-        let building = locks.try_prefix(name)?.is_none();
-        if let Some(file) = pick_log(live, step, "log") {
-            let text = fs::read(&file).unwrap_or_default();
-            let from = match &shown {
-                Some((same, from)) if *same == file => (*from).min(text.len()),
-                _ => 0,
-            };
-            let whole_lines = text[from..]
-                .iter()
-                .rposition(|b| *b == b'\n')
-                .map_or(from, |i| from + i + 1);
-            if whole_lines > from {
-                ctx.shell.result(String::from_utf8_lossy(&text[from..whole_lines - 1]));
-            }
-            shown = Some((file, whole_lines));
-        }
-        if !building {
-            return Ok(Exit::Ok);
-        }
+/// Prints what is appended, step after step, until nobody builds it any more.
+fn follow_log(ctx: &Context, locks: &Locks, name: &BuildName, live: &Path, step: Option<&str>) -> Result<Exit> {
+    let wanted: Vec<StepName> = StepName::ALL
+        .into_iter()
+        .filter(|s| step.is_none_or(|want| want == s.as_str()))
+        .collect();
+    let mut follow = Follow {
+        ctx,
+        live,
+        wanted,
+        now: None,
+    };
+    // What is through is not told again.
+    let has_log = |s: &&StepName| follow.live_log(**s).is_file();
+    if let Some(begin) = follow.wanted.iter().rev().find(has_log).copied() {
+        follow.open(begin);
+    }
+    while locks.is_taken(name) {
+        follow.catch_up();
         if ctx.cancel.requested().is_some() {
             return Err(Error::new(Exit::Interrupted, "interrupted"));
         }
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::sleep(FOLLOWING);
+    }
+    follow.catch_up();
+    follow.end_line();
+    if !live.is_dir() {
+        follow.rest(&ctx.layout.prefix(name).join(".bm/logs"))?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// Time between two looks at a log that is followed.
+const FOLLOWING: Duration = Duration::from_millis(100);
+
+/// The steps of one build as their logs grow.
+struct Follow<'a> {
+    ctx: &'a Context,
+    live: &'a Path,
+    wanted: Vec<StepName>,
+    now: Option<Reading>,
+}
+
+/// A log that is being read. It is held open: when the build is sealed, its name goes.
+struct Reading {
+    step: StepName,
+    file: fs::File,
+    /// The beginning of a line whose end is not there yet.
+    begun: Vec<u8>,
+}
+
+impl Follow<'_> {
+    fn live_log(&self, step: StepName) -> PathBuf {
+        self.live.join(format!("{}.log", step.as_str()))
+    }
+
+    fn later(&self) -> impl Iterator<Item = StepName> {
+        let now = self.now.as_ref().map(|reading| reading.step);
+        self.wanted.iter().copied().filter(move |step| Some(*step) > now)
+    }
+
+    fn open(&mut self, step: StepName) {
+        let path = self.live_log(step);
+        if let Ok(file) = fs::File::open(&path) {
+            self.end_line();
+            self.ctx.shell.status(step.verb(), path.display().to_string());
+            self.now = Some(Reading {
+                step,
+                file,
+                begun: Vec::new(),
+            });
+        }
+    }
+
+    /// Prints whole lines up to where the last step is now. A step is done with when a later one has a log.
+    fn catch_up(&mut self) {
+        loop {
+            let later = self.later().find(|step| self.live_log(*step).is_file());
+            self.print_new();
+            let before = self.now.as_ref().map(|reading| reading.step);
+            if let Some(step) = later {
+                self.open(step);
+            }
+            if self.now.as_ref().map(|reading| reading.step) == before {
+                return;
+            }
+        }
+    }
+
+    fn print_new(&mut self) {
+        let Some(reading) = &mut self.now else { return };
+        // What cannot be read now may be read at the next look.
+        let _ = reading.file.read_to_end(&mut reading.begun);
+        if let Some(end) = reading.begun.iter().rposition(|b| *b == b'\n') {
+            let rest = reading.begun.split_off(end + 1);
+            self.ctx.shell.result(String::from_utf8_lossy(&reading.begun[..end]));
+            reading.begun = rest;
+        }
+    }
+
+    /// A last line without an end is a line all the same.
+    fn end_line(&mut self) {
+        if let Some(reading) = &mut self.now
+            && !reading.begun.is_empty()
+        {
+            self.ctx.shell.result(String::from_utf8_lossy(&reading.begun));
+            reading.begun.clear();
+        }
+    }
+
+    /// Logs of steps that came and went between two looks, from the sealed prefix.
+    fn rest(&self, sealed: &Path) -> Result<()> {
+        for step in self.later() {
+            let file = sealed.join(format!("{}.log.gz", step.as_str()));
+            if file.is_file() {
+                self.ctx.shell.status(step.verb(), file.display().to_string());
+                self.ctx.shell.result(read_log(&file)?.trim_end());
+            }
+        }
+        Ok(())
     }
 }
 

@@ -198,6 +198,26 @@ impl Locks {
         self.attempt(&Key::Prefix(name.to_string()), Access::Exclusive)
     }
 
+    /// Whether somebody has a build at this moment. Only looks where the kernel lists its locks, so that nobody who
+    /// wants the lock is kept from it, not even for a moment; where it does not list them, the lock is tried.
+    pub fn is_taken(&self, name: &BuildName) -> bool {
+        let path = self.path(&Key::Prefix(name.to_string()));
+        let (Locking::On, Ok(meta)) = (self.locking, fs::metadata(&path)) else {
+            return false;
+        };
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let who: Option<Who> = serde_json::from_str(&text).ok();
+        // Processes of other hosts and containers are not in this list.
+        let here = who.as_ref().is_none_or(|who| who.host == host());
+        match fs::read_to_string("/proc/locks") {
+            Ok(list) if here && !list.is_empty() => is_listed(&list, &meta, who.map(|who| who.pid)),
+            _ => {
+                let tried = fs::File::open(&path).map(|file| file.file().try_lock_shared());
+                matches!(tried, Ok(Err(std::fs::TryLockError::WouldBlock)))
+            }
+        }
+    }
+
     /// One mirror, by the hash in its path.
     pub fn mirror(&self, hash: &str, wait: LockWait, on_wait: &dyn Fn(&Holder)) -> Result<Guard> {
         self.take(Key::Mirror(hash.into()), Access::Exclusive, wait, on_wait)
@@ -345,6 +365,25 @@ fn cannot_lock(key: &Key, path: &std::path::Path, e: &io::Error) -> Error {
         .hint("if no other bm uses this root, run again with `--no-lock`; else choose a local disk with `--root`")
 }
 
+/// Whether a list in the form of `/proc/locks` has a lock on this file. Some file systems tell another device
+/// there than to `stat`; then the process that wrote its name into the file must be the one that holds the lock.
+fn is_listed(list: &str, file: &std::fs::Metadata, pid: Option<u32>) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
+    list.lines().any(|line| {
+        // `1: FLOCK  ADVISORY  WRITE 20400 fe:00:10011663 0 EOF`; one that waits has `->` as its second word.
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, "FLOCK", _, _, holder, place, ..] = words.as_slice() else {
+            return false;
+        };
+        let Some((device, inode)) = place.rsplit_once(':') else {
+            return false;
+        };
+        let same_device = device == format!("{major:02x}:{minor:02x}");
+        inode.parse() == Ok(file.ino()) && (same_device || holder.parse().ok() == pid)
+    })
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -360,6 +399,28 @@ mod tests {
 
     fn build(name: &str) -> BuildName {
         name.parse().unwrap()
+    }
+
+    #[test]
+    fn who_only_looks_learns_whether_a_build_is_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let [one, two] = ["bm one", "bm two"].map(|c| Locks::new(&layout(&dir), c, Locking::On));
+        assert!(!two.is_taken(&build("pg")), "nobody ever had it");
+        let guard = one.try_prefix(&build("pg")).unwrap().unwrap();
+        assert!(two.is_taken(&build("pg")) && !two.is_taken(&build("my")));
+        drop(guard);
+        assert!(!two.is_taken(&build("pg")));
+        let file = fs::metadata(two.path(&Key::Prefix("pg".into()))).unwrap();
+        // One that waits, one of another kind, one on another file system by another process, one that counts there.
+        let check = |line: &str, want: bool| {
+            let line = line.replace("INODE", &std::os::unix::fs::MetadataExt::ino(&file).to_string());
+            assert_eq!(is_listed(&line, &file, Some(7)), want, "{line}");
+        };
+        check("1: -> FLOCK  ADVISORY  WRITE 7 fffe:7f:INODE 0 EOF", false);
+        check("1: POSIX  ADVISORY  WRITE 7 fffe:7f:INODE 0 EOF", false);
+        check("1: FLOCK  ADVISORY  WRITE 8 fffe:7f:INODE 0 EOF", false);
+        check("1: FLOCK  ADVISORY  WRITE 7 fffe:7f:INODE 0 EOF", true);
+        check("1: FLOCK  ADVISORY  WRITE 7 fffe:7f:1INODE 0 EOF", false);
     }
 
     #[test]

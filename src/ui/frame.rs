@@ -289,10 +289,29 @@ fn build_lines(active: &[(usize, &Active)], asked: &Asked, now: f64, width: usiz
             .waiting
             .as_ref()
             .map(|w| format!("for {}", super::visible(w, &[])));
-        let said = said.unwrap_or_else(|| active.last_line.clone());
+        let room = width.saturating_sub(13 + name_width + 2 + time_width + 2);
+        let said = middle(&said.unwrap_or_else(|| active.last_line.clone()), room);
         format!("{DIM}{number:2}{DIM:#}{style}{step:>10}{style:#} {name}  {time:time_width$}  {DIM}{said}{DIM:#}")
     };
     active.iter().zip(&times).map(line).collect()
+}
+
+/// A text without its middle, where it is too long: a compiler's call begins with the compiler and ends with the file.
+fn middle(text: &str, width: usize) -> String {
+    if columns(text) <= width {
+        return text.to_owned();
+    }
+    let head = cut(text, width / 3);
+    let mut end = text.len();
+    let mut room = width.saturating_sub(columns(&head) + 3);
+    for (at, c) in text.char_indices().rev() {
+        let wide = columns(c.encode_utf8(&mut [0; 4]));
+        if wide > room {
+            break;
+        }
+        (room, end) = (room - wide, at);
+    }
+    format!("{head} … {}", &text[end..])
 }
 
 fn log_lines(of: &Active, tail: &[String], rows: usize, width: usize) -> Vec<String> {
@@ -509,5 +528,16 @@ mod tests {
         );
         assert_eq!(drawn(0.5, 6), "[===>  ]");
         assert_eq!(drawn(1.0, 3), "[===]");
+    }
+
+    #[test]
+    fn long_lines_keep_their_beginning_and_their_end() {
+        assert_eq!(middle("gcc -O3 -c x.c", 14), "gcc -O3 -c x.c");
+        assert_eq!(
+            middle("gcc -O3 -g -c -o nodeHash.o nodeHash.c", 18),
+            "gcc -O … odeHash.c"
+        );
+        assert_eq!(middle("表表表表", 7), "表 … 表");
+        assert_eq!(middle("abc", 0), " … ");
     }
 }

@@ -256,8 +256,8 @@ impl Run {
         if least > 0.0 {
             let _ = write!(
                 out,
-                "The steps' CPU time over {} comes to {}: the limit, which no order of the work can beat. This run was at \
-                 work {:.0} % of what it had.",
+                "The steps' CPU time over {} comes to {}: the limit, which no order of the work can beat. This run \
+                 used {:.0} % of the cores' time.",
                 text::count(cores, "core"),
                 seconds(least),
                 100.0 * least / self.wall.max(least),

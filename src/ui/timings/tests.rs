@@ -96,7 +96,7 @@ fn a_failed_and_interrupted_run_is_told_whole() {
         "<b>1</b><span>not ended",
         "<b>3.0 GB</b><span>most memory",
         "over 2 cores comes to 50 s",
-        "at work 50 %",
+        "used 50 % of the cores' time",
         // The bars, in percent of the run.
         "class=\"step s-compile\" x=\"0.000%\" width=\"50.000%\"",
         "class=\"step s-configure\" x=\"10.000%\" width=\"10.000%\"",
