@@ -37,6 +37,8 @@ pub(super) struct Active {
     since: f64,
     estimate: Option<f64>,
     pub(super) log: PathBuf,
+    /// The last of its logs that has anything in it: some steps write none.
+    pub(super) written: PathBuf,
     /// For what it waits, if it does.
     waiting: Option<String>,
     /// Last line of its log, printable.
@@ -92,6 +94,9 @@ impl Board {
                 active.since = event.at;
                 active.estimate = *estimate;
                 active.log.clone_from(log);
+                if active.written.as_os_str().is_empty() {
+                    active.written.clone_from(log);
+                }
                 active.waiting = None;
                 active.last_line.clear();
             }
@@ -146,6 +151,7 @@ impl Board {
                 since: 0.0,
                 estimate: None,
                 log: PathBuf::new(),
+                written: PathBuf::new(),
                 waiting: None,
                 last_line: String::new(),
             });
@@ -255,7 +261,7 @@ fn drawn(share: f64, inner: usize) -> String {
 fn help() -> String {
     let keys = [
         ("q", "stop, as Ctrl-C"),
-        ("1-9", "log of that build"),
+        ("1-9", "its log"),
         ("l", "next log"),
         ("Esc", "no log"),
         ("?", "no help"),
@@ -319,7 +325,7 @@ fn log_lines(of: &Active, tail: &[String], rows: usize, width: usize) -> Vec<Str
     let title = format!(
         "── {} {step}  {} ",
         of.build,
-        super::visible(&of.log.to_string_lossy(), &[])
+        super::visible(&of.written.to_string_lossy(), &[])
     );
     let rule = "─".repeat(width.saturating_sub(columns(&title)));
     let mut lines = vec![format!("{DIM}{title}{rule}{DIM:#}")];

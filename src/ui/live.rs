@@ -160,6 +160,9 @@ fn read_logs(state: &Mutex<State>) {
         let line = tail::tail(&log, tail::ONE_LINE, 1).pop().unwrap_or_default();
         let mut state = lock(state);
         if let Some(active) = state.board.active_mut().find(|a| a.log == log) {
+            if !line.is_empty() {
+                active.written = log;
+            }
             active.last_line = line;
         }
     }
@@ -170,7 +173,7 @@ fn lines(state: &Mutex<State>, keys: bool, stopping: bool, width: usize, height:
         let state = lock(state);
         let of = |name: &BuildName| {
             let mut active = state.board.active();
-            active.find_map(|(_, a)| (a.build == *name).then(|| (name.clone(), a.log.clone())))
+            active.find_map(|(_, a)| (a.build == *name).then(|| (name.clone(), a.written.clone())))
         };
         state.log_of.as_ref().and_then(of)
     };
