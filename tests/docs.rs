@@ -10,6 +10,7 @@ use std::process::{Command, Output};
 
 use bm::cli::args::Cli;
 use bm::error::Exit;
+use bm::model::event::{BuildResult, Event, What};
 use bm::model::manifest::Manifest;
 use clap::{CommandFactory as _, Parser as _};
 use fs_err as fs;
@@ -468,6 +469,97 @@ fn every_field_of_the_manifest_is_explained() {
         }],
     };
     explained(&serde_json::to_value(&list).unwrap(), &[], "files.json");
+}
+
+/// One of each event, with all that may be absent.
+fn every_event() -> Vec<What> {
+    let build: bm::model::name::BuildName = "pg154_o3".parse().unwrap();
+    let (step, log) = (bm::plan::StepName::Compile, PathBuf::from("/logs/compile.log"));
+    let all = vec![
+        What::RunBegun {
+            builds: vec![build.clone()],
+            jobs: 1,
+            parallel: 1,
+            began: "2024-01-01T00:00:00Z".into(),
+        },
+        What::StepBegun {
+            build: build.clone(),
+            step,
+            log: log.clone(),
+            estimate: Some(1.0),
+        },
+        What::StepEnded {
+            build: build.clone(),
+            step,
+            ok: true,
+            wall: 1.0,
+            cpu: 1.0,
+            max_rss_kib: 1,
+        },
+        What::Waiting {
+            build: build.clone(),
+            reason: "why".into(),
+        },
+        What::BuildEnded {
+            build,
+            result: BuildResult::Failed,
+            wall: 1.0,
+            reason: Some("why".into()),
+            log: Some(log),
+        },
+        What::Load {
+            tokens: 1,
+            jobs: 1,
+            memory_kib: 1,
+            free_disk: 1,
+            left: Some(1.0),
+        },
+        What::RunEnded {
+            wall: 1.0,
+            cpu: 1.0,
+            own_cpu: 1.0,
+        },
+    ];
+    // An event that is new belongs into the list above, and its number here.
+    let number = |what: &What| match what {
+        What::RunBegun { .. } => 0,
+        What::StepBegun { .. } => 1,
+        What::StepEnded { .. } => 2,
+        What::Waiting { .. } => 3,
+        What::BuildEnded { .. } => 4,
+        What::Load { .. } => 5,
+        What::RunEnded { .. } => 6,
+    };
+    assert!(all.iter().map(number).eq(0..7));
+    all
+}
+
+#[test]
+fn every_event_is_explained() {
+    let text = document("docs/manifest.md");
+    for what in every_event() {
+        let json = serde_json::to_value(Event { at: 1.0, what }).unwrap();
+        explained(&json, &[], "build --message-format json");
+        // Each in a row of its own, with its fields beside it.
+        let event = json["event"].as_str().unwrap();
+        let row = text.lines().find(|l| l.starts_with(&format!("| `{event}` |")));
+        let row = spoken(row.unwrap_or_else(|| panic!("docs/manifest.md has no row for `{event}`")));
+        let fields = json.as_object().unwrap().keys();
+        let silent: Vec<_> = fields.filter(|f| !["at", "event"].contains(&f.as_str()) && !row.contains(*f)).collect();
+        assert!(silent.is_empty(), "the row of `{event}` does not explain {silent:?}");
+    }
+    let spoken = spoken(&text);
+    for result in [
+        BuildResult::Built,
+        BuildResult::Fresh,
+        BuildResult::Kept,
+        BuildResult::Skipped,
+        BuildResult::Failed,
+    ] {
+        let word = serde_json::to_value(result).unwrap();
+        assert!(spoken.contains(word.as_str().unwrap()), "{word}");
+    }
+    assert!(text.contains(&format!("{{\"schema\":{},\"event\":\"stream\"", bm::ui::json::SCHEMA)));
 }
 
 /// A sealed prefix, made by the store itself.
