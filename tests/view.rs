@@ -81,10 +81,7 @@ fn events_tell_a_consistent_story_and_the_page_has_all_of_it() {
     );
     let last = events.last().unwrap();
     assert_eq!(last["event"], "run-ended");
-    assert!(
-        last["cpu"].as_f64().unwrap() > 0.0 && last["own_cpu"].as_f64().unwrap() > 0.0,
-        "{last}"
-    );
+    assert!(last["own_cpu"].as_f64().unwrap() > 0.0, "{last}");
     let mut now = 0.0;
     let mut open = BTreeSet::new();
     let mut steps = BTreeMap::<String, Vec<String>>::new();
@@ -361,7 +358,10 @@ fn a_terminal_shows_what_is_at_work_and_gets_its_modes_back() {
         let text = terminal.text();
         let (before, last) = text.rsplit_once("\u{1b}[J").unwrap();
         assert!(before.contains("was interrupted"), "{text}");
-        assert!(last.contains("Done") && !last.contains("building"), "what was painted is erased: {text}");
+        assert!(
+            last.contains("Done") && !last.contains("building"),
+            "what was painted is erased: {text}"
+        );
     }
     gate.disarm();
     let mut terminal = OnTerminal::start(&space, &["build", "fk10_o2"], "xterm");

@@ -459,16 +459,14 @@ impl<'r> Run<'r> {
 
 /// The first task: the lock, what is there already, the source.
 fn prepare<'r>(runner: &'r Runner<'r>, plan: &'r BuildPlan, estimate: super::measured::Cost) -> Result<Prepared<'r>> {
-    let lock = runner.locks.prefix(
-        &plan.name,
-        lock_wait(runner.ctx),
-        &|holder: &Holder| {
+    let lock = runner
+        .locks
+        .prefix(&plan.name, lock_wait(runner.ctx), &|holder: &Holder| {
             runner.say(What::Waiting {
                 build: plan.name.clone(),
                 reason: holder.to_string(),
             });
-        },
-    )?;
+        })?;
     // Another process may have finished, or left in pieces, the same build.
     for line in recover::recover(&runner.ctx.layout, &plan.name)? {
         runner.ctx.shell.status("Repaired", line);

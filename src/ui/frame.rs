@@ -62,8 +62,10 @@ pub(super) struct Board {
     total: usize,
     done: usize,
     failed: usize,
-    /// A build keeps its place, so that lines do not jump; the next one takes a place that has become free.
+    /// A build at work keeps its place, so that lines do not jump; the next one takes a place that has become free.
     places: Vec<Option<Active>>,
+    /// Builds that wait for more than their turn.
+    waiting: Vec<Active>,
     load: Option<Load>,
 }
 
@@ -89,6 +91,7 @@ impl Board {
                 log,
                 estimate,
             } => {
+                self.waiting.retain(|a| a.build != *build);
                 let active = self.place(build);
                 active.step = Some(*step);
                 active.since = event.at;
@@ -97,24 +100,30 @@ impl Board {
                 if active.written.as_os_str().is_empty() {
                     active.written.clone_from(log);
                 }
-                active.waiting = None;
                 active.last_line.clear();
             }
             What::Waiting { build, reason } => {
-                let active = self.place(build);
-                if active.waiting.is_none() {
-                    active.since = event.at;
+                self.leave(build);
+                match self.waiting.iter_mut().find(|a| a.build == *build) {
+                    Some(known) => known.waiting = Some(reason.clone()),
+                    None => self.waiting.push(Active {
+                        since: event.at,
+                        waiting: Some(reason.clone()),
+                        ..Active::new(build)
+                    }),
                 }
-                active.waiting = Some(reason.clone());
             }
+            // A build that has its source takes its turn with all others.
+            What::StepEnded {
+                build,
+                step: StepName::Fetch,
+                ..
+            } => self.leave(build),
             What::BuildEnded { build, result, .. } => {
                 self.done += 1;
                 self.failed += usize::from(*result == BuildResult::Failed);
-                for place in &mut self.places {
-                    if place.as_ref().is_some_and(|a| a.build == *build) {
-                        *place = None;
-                    }
-                }
+                self.leave(build);
+                self.waiting.retain(|a| a.build != *build);
             }
             What::Load {
                 tokens,
@@ -136,6 +145,12 @@ impl Board {
         }
     }
 
+    fn leave(&mut self, build: &BuildName) {
+        for place in &mut self.places {
+            place.take_if(|a| a.build == *build);
+        }
+    }
+
     fn place(&mut self, build: &BuildName) -> &mut Active {
         let known = |p: &Option<Active>| p.as_ref().is_some_and(|a| a.build == *build);
         let at = self.places.iter().position(known);
@@ -145,25 +160,17 @@ impl Board {
                 self.places.push(None);
                 self.places.len() - 1
             });
-            self.places[free] = Some(Active {
-                build: build.clone(),
-                step: None,
-                since: 0.0,
-                estimate: None,
-                log: PathBuf::new(),
-                written: PathBuf::new(),
-                waiting: None,
-                last_line: String::new(),
-            });
+            self.places[free] = Some(Active::new(build));
             free
         });
         self.places[at].as_mut().expect("it was put there just now")
     }
 
-    /// Builds at work, each with the number of its place, from 1.
+    /// Builds at work, each with the number of its place, from 1; then those that wait, without one.
     pub(super) fn active(&self) -> impl Iterator<Item = (usize, &Active)> {
         let numbered = self.places.iter().enumerate();
-        numbered.filter_map(|(i, place)| Some((i + 1, place.as_ref()?)))
+        let at_work = numbered.filter_map(|(i, place)| Some((i + 1, place.as_ref()?)));
+        at_work.chain(self.waiting.iter().map(|a| (0, a)))
     }
 
     pub(super) fn active_mut(&mut self) -> impl Iterator<Item = &mut Active> {
@@ -337,6 +344,19 @@ fn log_lines(of: &Active, tail: &[String], rows: usize, width: usize) -> Vec<Str
 }
 
 impl Active {
+    fn new(build: &BuildName) -> Self {
+        Active {
+            build: build.clone(),
+            step: None,
+            since: 0.0,
+            estimate: None,
+            log: PathBuf::new(),
+            written: PathBuf::new(),
+            waiting: None,
+            last_line: String::new(),
+        }
+    }
+
     fn shows(&self, asked: &Asked) -> bool {
         asked.log.as_ref().is_some_and(|(build, _)| *build == self.build)
     }
@@ -344,7 +364,7 @@ impl Active {
     fn time(&self, now: f64) -> String {
         let spent = clock(now - self.since);
         match self.estimate {
-            Some(estimate) if self.waiting.is_none() => format!("{spent} of ~{}", clock(estimate)),
+            Some(estimate) => format!("{spent} of ~{}", clock(estimate)),
             _ => spent,
         }
     }
@@ -407,6 +427,24 @@ mod tests {
         }
     }
 
+    fn waiting(build: &str) -> What {
+        What::Waiting {
+            build: name(build),
+            reason: "process 7 on there (`bm build`)".into(),
+        }
+    }
+
+    fn fetched(build: &str) -> What {
+        What::StepEnded {
+            build: name(build),
+            step: StepName::Fetch,
+            ok: true,
+            wall: 1.0,
+            cpu: 0.0,
+            max_rss_kib: 0,
+        }
+    }
+
     /// What a terminal shows of it.
     fn plain(lines: &[String]) -> Vec<String> {
         let plain = |l: &String| anstream::adapter::strip_str(l).to_string().trim_end().to_owned();
@@ -422,14 +460,15 @@ mod tests {
                 (2.0, begun("pg154_def", StepName::Fetch, None)),
                 (2.5, ended("pg154_def", BuildResult::Failed)),
                 (3.0, ended("b1", BuildResult::Fresh)),
+                // Got its source; its turn comes later.
+                (4.0, begun("pg157_def", StepName::Fetch, None)),
+                (5.0, fetched("pg157_def")),
                 (60.0, begun("pg155_def", StepName::Configure, Some(20.0))),
-                (
-                    61.0,
-                    What::Waiting {
-                        build: name("pg156_o3"),
-                        reason: "process 7 on there (`bm build`)".into(),
-                    },
-                ),
+                // Has waited before.
+                (60.5, waiting("pg155_o2")),
+                (61.0, waiting("pg156_o3")),
+                (62.0, begun("pg155_o2", StepName::Unpack, None)),
+                (70.0, waiting("pg156_o3")),
                 (
                     100.0,
                     What::Load {
@@ -454,7 +493,8 @@ mod tests {
                 "1    compile pg160_o3_native_lto  1:40 of ~12:34  gcc -O3 -c nodeHash.c",
                 // The place of the build that failed.
                 "2  configure pg155_def            0:41 of ~0:20",
-                "3    waiting pg156_o3             0:40            for process 7 on there (`bm build`)",
+                "3     unpack pg155_o2             0:39",
+                "     waiting pg156_o3             0:40            for process 7 on there (`bm build`)",
                 "    building [===>          ] 2 of 7  1 failed  1:41, about 4:59 left  jobs 3/4  9.1 GB of disk left  2.0 GB  ? for keys",
             ]
         );
@@ -465,7 +505,7 @@ mod tests {
         }
         let narrow = plain(&board.frame(&Asked::default(), 101.0, 40, 24));
         assert_eq!(narrow[0], "     compile pg160_o3_native_lto  1:40");
-        assert_eq!(narrow[3], "    building 2 of 7  1 failed  1:41, abo");
+        assert_eq!(narrow[4], "    building 2 of 7  1 failed  1:41, ab");
     }
 
     #[test]

@@ -200,7 +200,8 @@ fn on_keys(state: &mut State, pressed: &[u8], stop: &Stop) {
             b'q' => (stop.ask)(),
             b'?' => state.help = !state.help,
             b'l' => {
-                let names: Vec<BuildName> = state.board.active().map(|(_, a)| a.build.clone()).collect();
+                let at_work = state.board.active().filter(|(place, _)| *place > 0);
+                let names: Vec<BuildName> = at_work.map(|(_, a)| a.build.clone()).collect();
                 let at = names.iter().position(|n| Some(n) == state.log_of.as_ref());
                 // After the last one comes none.
                 state.log_of = names.get(at.map_or(0, |at| at + 1)).cloned();

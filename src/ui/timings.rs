@@ -160,6 +160,7 @@ impl Run {
                 What::RunEnded { own_cpu, .. } => run.own_cpu = Some(*own_cpu),
             }
         }
+        // In the order in which they were taken up; those that never were come last.
         run.builds.sort_by(|a, b| a.begun().total_cmp(&b.begun()));
         run
     }
@@ -561,9 +562,10 @@ impl Run {
 }
 
 impl Build {
-    /// When it first did something; those that never did come last.
+    /// When it was taken up: the source may have been there long before.
     fn begun(&self) -> f64 {
-        self.steps.first().map_or(f64::MAX, |s| s.begun)
+        let after = self.steps.iter().find(|s| s.step > StepName::Fetch);
+        after.or(self.steps.first()).map_or(f64::MAX, |s| s.begun)
     }
 
     fn through(&self, wall: f64) -> f64 {
@@ -615,10 +617,6 @@ impl Step {
                 cost.cpu / cost.wall.max(0.001)
             ));
             lines.push(format!("{} largest process", memory(cost.max_rss_kib)));
-        }
-        // Time in which none of its commands ran.
-        if length - cost.wall > 1.0 && self.ended.is_some() {
-            lines.push(format!("{} of it waiting for a job", seconds(length - cost.wall)));
         }
         if let Some(log) = (around.log)(&build.name, self.step, &self.log) {
             lines.push(log.display().to_string());
