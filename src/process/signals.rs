@@ -29,7 +29,7 @@ pub struct Cancel(Arc<Shared>);
 struct Shared {
     urgency: AtomicU8,
     children: Mutex<Vec<Weak<Control>>>,
-    around_sleep: OnceLock<(fn(), fn())>,
+    around_sleep: OnceLock<[fn(); 2]>,
 }
 
 impl Cancel {
@@ -66,7 +66,7 @@ impl Cancel {
     /// Has `before` called when bm is about to be suspended, and `after` when it goes on: whoever changed the
     /// terminal puts it back in between. Only the first call counts.
     pub fn around_sleep(&self, before: fn(), after: fn()) {
-        let _ = self.0.around_sleep.set((before, after));
+        let _ = self.0.around_sleep.set([before, after]);
     }
 
     /// Suspends all children, calls `sleep`, which returns when bm may go on, and resumes them.
@@ -79,11 +79,11 @@ impl Cancel {
                 .for_each(|child| child.tell(order))
         };
         tell(&Order::Suspend);
-        if let Some((before, _)) = self.0.around_sleep.get() {
+        if let Some([before, _]) = self.0.around_sleep.get() {
             before();
         }
         sleep();
-        if let Some((_, after)) = self.0.around_sleep.get() {
+        if let Some([_, after]) = self.0.around_sleep.get() {
             after();
         }
         tell(&Order::Resume);

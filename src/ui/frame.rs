@@ -230,7 +230,9 @@ impl Board {
         if asked.stopping {
             parts.push("children are being ended; Ctrl-C again kills them".to_owned());
         }
-        let left = self.load.and_then(|l| Some((l.left? - (now - l.at)).max(0.0)));
+        // What has run out was wrong, or is over in a moment.
+        let left = self.load.and_then(|l| Some(l.left? - (now - l.at)));
+        let left = left.filter(|left| *left >= 1.0);
         parts.push(match left {
             Some(left) => format!("{}, about {} left", clock(now), clock(left)),
             None => clock(now),

@@ -59,8 +59,12 @@ pub(super) fn print(text: &str) {
     });
 }
 
-/// Runs `f` with the foot gone: stdout may be the same terminal. The foot comes back afterwards.
+/// Runs `f`, which writes to stdout, with the foot gone where that is a terminal, the same one most likely. The foot
+/// comes back afterwards. A pipe may keep its writer waiting for long, and nobody else is to wait with it.
 pub(super) fn aside<T>(f: impl FnOnce() -> T) -> T {
+    if !io::stdout().is_terminal() {
+        return f();
+    }
     let Some(mut screen) = lock() else { return f() };
     let erase = screen.erase();
     write(&erase);

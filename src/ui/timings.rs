@@ -478,10 +478,10 @@ impl Run {
                 Some((result, reason)) => (word(*result), reason.as_str()),
                 None => ("not ended", ""),
             };
-            let _ = write!(
+            let _ = writeln!(
                 out,
                 "<details id=\"build{id}\"{open}><summary><b>{}</b><span class=\"{}\">{result}</span><span>{}</span>\
-                 <span>{} CPU</span><span>{}</span></summary>\n",
+                 <span>{} CPU</span><span>{}</span></summary>",
                 esc(build.name.as_str()),
                 build.class(),
                 seconds(build.through(self.wall) - build.begun()),
