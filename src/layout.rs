@@ -100,6 +100,11 @@ impl Layout {
         self.state().join("measured.json")
     }
 
+    /// What is remembered of manifests; made again from them at any time.
+    pub fn index(&self) -> PathBuf {
+        self.state().join("index.json")
+    }
+
     /// The lockfile.
     pub fn lockfile(&self) -> PathBuf {
         self.state().join("lock.toml")
