@@ -19,7 +19,7 @@ trap 'rm -rf "$dir"' EXIT
 trap 'exit 130' INT TERM
 mkdir -p "$dir/overlay/recipes" "$dir/home"
 
-# Another name, 100 releases from 10.0 to 19.9, and variants of ten atoms more; all else as it is shipped.
+# Another name, 100 releases from 10.0 to 19.9, and variants of seven atoms more; all else as it is shipped.
 awk '
   function releases(  n, pin) {
     for (n = 100; n < 200; n++) {
