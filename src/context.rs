@@ -17,6 +17,7 @@ use crate::schema::Paint;
 use crate::schema::config::Config;
 use crate::select::Names;
 use crate::source::{MirrorMap, Net};
+use crate::store::index::Index;
 use crate::text::public_url;
 use crate::ui::Shell;
 
@@ -25,6 +26,8 @@ use crate::ui::Shell;
 pub struct Context {
     /// Paths.
     pub layout: Layout,
+    /// What is remembered of the manifests below the root.
+    pub index: Index,
     /// The user's config.
     pub config: Config,
     /// Recipes, toolchains, sets, patches.
@@ -85,8 +88,10 @@ impl Context {
         // Shown to others: without passwords in URLs. A word that is not UTF-8 is no reason to stop.
         let words = std::env::args_os().map(|word| public_url(&word.to_string_lossy()));
         let command_line = words.collect::<Vec<_>>().join(" ");
+        let layout = Layout::new(root, cache);
         Ok(Context {
-            layout: Layout::new(root, cache),
+            index: Index::new(&layout),
+            layout,
             config,
             library,
             shell,

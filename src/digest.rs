@@ -4,12 +4,15 @@
 
 use std::io::{self, Read};
 
+use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 /// Lower-case hex.
 pub fn hex(bytes: impl AsRef<[u8]>) -> String {
-    bytes.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |half: u8| char::from(b"0123456789abcdef"[usize::from(half)]);
+    let bytes = bytes.as_ref().iter();
+    bytes.flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// sha256 of bytes, in hex.
@@ -36,33 +39,41 @@ pub fn sha256_of(reader: &mut impl Read) -> io::Result<String> {
 
 /// JSON with sorted keys and no white space: equal values give equal bytes.
 pub fn canonical(value: &Value) -> String {
-    let mut out = String::new();
+    let mut out = Vec::new();
     write_canonical(value, &mut out);
-    out
+    String::from_utf8(out).expect("JSON is written as UTF-8")
 }
 
-fn write_canonical(value: &Value, out: &mut String) {
-    let text = |s: &str| Value::from(s).to_string();
+fn write_canonical(value: &Value, out: &mut Vec<u8>) {
+    fn plain(value: &(impl Serialize + ?Sized), out: &mut Vec<u8>) {
+        serde_json::to_writer(out, value).expect("text and numbers always become JSON");
+    }
     match value {
         Value::Array(items) => {
+            out.push(b'[');
             for (i, item) in items.iter().enumerate() {
-                out.push(if i == 0 { '[' } else { ',' });
+                if i > 0 {
+                    out.push(b',');
+                }
                 write_canonical(item, out);
             }
-            out.push_str(if items.is_empty() { "[]" } else { "]" });
+            out.push(b']');
         }
         Value::Object(map) => {
-            let mut keys: Vec<_> = map.keys().collect();
-            keys.sort();
-            for (i, key) in keys.iter().enumerate() {
-                out.push(if i == 0 { '{' } else { ',' });
-                out.push_str(&text(key));
-                out.push(':');
-                write_canonical(&map[key.as_str()], out);
+            let mut entries: Vec<_> = map.iter().collect();
+            entries.sort_unstable_by_key(|(key, _)| *key);
+            out.push(b'{');
+            for (i, (key, value)) in entries.into_iter().enumerate() {
+                if i > 0 {
+                    out.push(b',');
+                }
+                plain(key.as_str(), out);
+                out.push(b':');
+                write_canonical(value, out);
             }
-            out.push_str(if keys.is_empty() { "{}" } else { "}" });
+            out.push(b'}');
         }
-        scalar => out.push_str(&scalar.to_string()),
+        scalar => plain(scalar, out),
     }
 }
 

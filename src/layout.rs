@@ -105,6 +105,11 @@ impl Layout {
         self.state().join("timings")
     }
 
+    /// What is remembered of manifests; made again from them at any time.
+    pub fn index(&self) -> PathBuf {
+        self.state().join("index.json")
+    }
+
     /// The lockfile.
     pub fn lockfile(&self) -> PathBuf {
         self.state().join("lock.toml")

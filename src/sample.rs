@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::sync::Arc;
 
 use crate::matrix;
 use crate::model::build::{Request, Revision};
@@ -182,11 +182,11 @@ pub fn plan(recipe: &Recipe, ask: Ask<'_>) -> BuildPlan {
 
 /// A plan with flags of the command line and variables of the user.
 pub fn plan_with(recipe: &Recipe, ask: Ask<'_>, cflags: &[Word], passed: &BTreeMap<String, Word>) -> BuildPlan {
-    let toolchain = &toolchains()[&ask.toolchain.parse().unwrap()];
+    let toolchain = toolchains().remove(&ask.toolchain.parse().unwrap()).unwrap();
     let version: crate::model::version::Version = ask.version.parse().unwrap();
     let variant = matrix::variant(recipe, ask.variant).unwrap();
     let release = matrix::release_name(recipe, &version);
-    let name = matrix::build_name(recipe, &release, variant.name.as_str(), toolchain).unwrap();
+    let name = matrix::build_name(recipe, &release, variant.name.as_str(), &toolchain).unwrap();
     let resolved = Resolved {
         name,
         links: vec![],
@@ -213,12 +213,21 @@ pub fn plan_with(recipe: &Recipe, ask: Ask<'_>, cflags: &[Word], passed: &BTreeM
             origin: None,
         },
     };
+    let patches = recipe.patches.iter().map(|p| p.value.file.clone());
     let ground = Ground {
-        root: Path::new("/r"),
-        patch_sha256: &|file| crate::digest::sha256(file),
-        passed,
+        root: "/r".into(),
+        patch_sha256: patches
+            .map(|file| (file.clone(), crate::digest::sha256(file)))
+            .collect(),
+        passed: passed.clone(),
     };
-    plan::plan(resolved, recipe, toolchain, facts(ask.compiler), &ground)
+    plan::plan(
+        resolved,
+        &Arc::new(recipe.clone()),
+        &Arc::new(toolchain),
+        &Arc::new(facts(ask.compiler)),
+        &Arc::new(ground),
+    )
 }
 
 /// The manifest of a prefix built from a plan.
@@ -226,7 +235,7 @@ pub fn manifest(plan: &BuildPlan) -> Box<Manifest> {
     let value = crate::store::fixture::manifest(&plan.prefix, "", "", 1);
     let mut manifest: Manifest = serde_json::from_value(value).unwrap();
     manifest.identity = plan.identity.clone().unwrap();
-    manifest.inputs = plan.inputs.clone();
+    manifest.inputs = plan.inputs();
     Box::new(manifest)
 }
 

@@ -6,7 +6,7 @@
 mod pattern;
 mod unlisted;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::error::{Error, Exit, Result};
 use crate::matrix;
@@ -58,20 +58,24 @@ impl<'a> Names<'a> {
         selectors: &[String],
         from: Option<SourceKind>,
     ) -> Result<Vec<(BuildName, Request)>, Vec<Error>> {
-        let mut found: Vec<(BuildName, Request)> = Vec::new();
+        let mut picked = Picked::default();
         let mut errors = Vec::new();
         for selector in selectors {
             match self.selector(selector) {
                 Ok(requests) => {
                     for (name, mut request) in requests {
                         request.from = from;
-                        merge(&mut found, name, request);
+                        picked.add(name, request);
                     }
                 }
                 Err(error) => errors.push(error),
             }
         }
-        if errors.is_empty() { Ok(found) } else { Err(errors) }
+        if errors.is_empty() {
+            Ok(picked.found)
+        } else {
+            Err(errors)
+        }
     }
 
     fn selector(&self, selector: &str) -> Result<Vec<(BuildName, Request)>> {
@@ -95,14 +99,14 @@ impl<'a> Names<'a> {
                 let near = did_you_mean(&format!("@{name}"), known.iter().map(String::as_str));
                 error.hint(near.unwrap_or_else(|| format!("sets are {}", quoted(known, "and"))))
             })?;
-        let mut found = Vec::new();
+        let mut picked = Picked::default();
         for word in &set.builds {
             let requests = self.selector(&word.text).map_err(|e| e.detail("in", &word.origin))?;
             for (name, request) in requests {
-                merge(&mut found, name, request);
+                picked.add(name, request);
             }
         }
-        Ok(found)
+        Ok(picked.found)
     }
 
     fn pattern(&self, pattern: &str) -> Result<Vec<(BuildName, Request)>> {
@@ -121,10 +125,12 @@ impl<'a> Names<'a> {
         }
         if found.is_empty() {
             // What matches no build's own name may spell another one.
+            let mut picked = Picked::default();
             for name in self.other_names().iter().filter(|name| matcher.is_match(name)) {
                 let (name, request) = self.name(name)?;
-                merge(&mut found, name, request);
+                picked.add(name, request);
             }
+            found = picked.found;
         }
         if found.is_empty() {
             return Err(Error::new(Exit::Usage, format!("no build matches `{pattern}`"))
@@ -304,16 +310,27 @@ impl<'a> Names<'a> {
     }
 }
 
-fn merge(found: &mut Vec<(BuildName, Request)>, name: BuildName, request: Request) {
-    match found.iter_mut().find(|(n, _)| *n == name) {
-        Some((_, known)) => {
-            for link in request.links {
-                if !known.links.contains(&link) {
-                    known.links.push(link);
-                }
+/// Requests in the order asked, each build once.
+#[derive(Default)]
+struct Picked {
+    found: Vec<(BuildName, Request)>,
+    places: HashMap<BuildName, usize>,
+}
+
+impl Picked {
+    /// Adds a request; of one that is there already only the links are news.
+    fn add(&mut self, name: BuildName, request: Request) {
+        let Some(&at) = self.places.get(&name) else {
+            self.places.insert(name.clone(), self.found.len());
+            self.found.push((name, request));
+            return;
+        };
+        let known = &mut self.found[at].1.links;
+        for link in request.links {
+            if !known.contains(&link) {
+                known.push(link);
             }
         }
-        None => found.push((name, request)),
     }
 }
 

@@ -17,19 +17,74 @@ use support::{Run, Space, has, program};
 // ---- again -------------------------------------------------------------------------------------
 
 #[test]
-fn a_second_run_is_fresh_and_writes_nothing() {
+fn a_second_run_is_fresh_and_writes_nothing_but_what_it_learned() {
     let space = Space::new();
     space.ok(&["build", "fk10_o2", "fk1_o2"]);
-    let before = space.snapshot();
-    let again = space.ok(&["build", "fk10_o2", "fk1_o2"]);
-    again.assert(0, &[&["Fresh", "fk10_o2"], &["Done", "0 built, 1 fresh"]]);
-    let (mut before, mut after) = (before, space.snapshot());
-    for there in [&mut before, &mut after] {
-        // The lock says who holds it, and the job budget is a fifo for as long as bm runs.
-        there.retain(|path, _| !path.ends_with(".bm/jobs") && !path.starts_with(space.root().join(".bm/locks")));
+    let (index, state) = (space.root().join(".bm/index.json"), space.root().join(".bm"));
+    let snapshot = || {
+        let mut there = space.snapshot();
+        // The lock says who holds it.
+        there.retain(|path, _| !path.starts_with(state.join("locks")));
         assert!(there.len() > 10);
+        there
+    };
+    let again = || {
+        let again = space.ok(&["build", "fk10_o2", "fk1_o2"]);
+        again.assert(0, &[&["Fresh", "fk10_o2"], &["Done", "0 built, 1 fresh"]]);
+        snapshot()
+    };
+    let (mut before, mut after) = (snapshot(), again());
+    // A manifest is remembered when it has been there for a moment.
+    while !index.exists() {
+        after = again();
+    }
+    for there in [&mut before, &mut after] {
+        there.retain(|path, _| *path != index && *path != state);
     }
     assert_eq!(before, after);
+    assert_eq!(snapshot(), again(), "a later run learns nothing new");
+}
+
+#[test]
+fn a_run_with_nothing_to_do_opens_no_manifest_and_locks_no_build() {
+    if !can_trace() {
+        return;
+    }
+    let mut space = Space::new();
+    space.release("1.1");
+    let builds = ["build", "fk10_o2", "fk11_o2"];
+    space.ok(&builds);
+    while !fs::read_to_string(space.root().join(".bm/index.json")).is_ok_and(|text| text.contains("fk11_o2")) {
+        space.ok(&builds);
+    }
+    let calls = space.path("calls");
+    let trace = || {
+        let mut strace = Command::new("strace");
+        space.dress(&mut strace);
+        strace.args(["-f", "-qq", "-e", "trace=%file", "-o"]).arg(&calls);
+        strace.arg(support::BM).args(builds);
+        Run::start(strace).wait().assert(0, &[&["Done", "0 built, 2 fresh"]]);
+        let text = fs::read_to_string(&calls).unwrap();
+        let of = |what: &str, opened: bool| {
+            let lines = text.lines().filter(|line| line.contains(what));
+            lines.filter(|line| line.contains("open") == opened).count()
+        };
+        // The words that are looked for are the ones bm uses: the store's own lock, and looking at manifests.
+        assert!(
+            of(".bm/locks/gc", true) > 0 && of("manifest.json", false) >= 2,
+            "{text}"
+        );
+        let of_name = |name: &str| of(&format!("{name}/.bm/manifest.json"), true);
+        (of_name("fk10_o2"), of_name("fk11_o2"), of(".bm/locks/prefix-", true))
+    };
+    assert_eq!(trace(), (0, 0, 0));
+    // Whatever changes about a manifest, it is read again; the other one is not.
+    let file = space.prefix("fk10_o2").join(".bm/manifest.json");
+    fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let (changed, other, locks) = trace();
+    assert!(changed > 0 && (other, locks) == (0, 0), "{changed} {other} {locks}");
+    // It is remembered again when it has been there for a moment.
+    assert!((0..20).any(|_| trace() == (0, 0, 0)));
 }
 
 #[test]

@@ -12,8 +12,9 @@ use crate::exec::measured::{self, Estimate, Forecast, Measured};
 use crate::exec::resolve::{self, Reach};
 use crate::exec::{self, Done, Options, Results, Runner, fetch};
 use crate::layout::prefix_state;
+use crate::model::manifest::Tool;
 use crate::model::name::BuildName;
-use crate::model::recipe::SourceKind;
+use crate::model::recipe::{Reason, SourceKind};
 use crate::plan::{BuildPlan, StepName, show as shown};
 use crate::probe::{host, requirements};
 use crate::process::Urgency;
@@ -39,13 +40,13 @@ pub fn build(ctx: &Context, args: &Build) -> Ended {
         say_forecast(ctx, &forecast(ctx, &plans, &options));
         return Ok(Exit::Ok);
     }
-    let mut missing = missing(&planner.prober, &waiting(&plans, options.rebuild)).map_err(one)?;
+    let mut missing = missing(&planner.prober, &waiting(ctx, &plans, options.rebuild)).map_err(one)?;
     if !missing.is_empty() && args.install_deps {
         install(ctx, &planner.prober, &missing).map_err(one)?;
         // A compiler may have come with the packages, and directories on PATH: all is looked at again.
         planner = Planner::new(ctx);
         plans = planner.plans(requests, &net, reach)?;
-        missing = super::host::missing(&planner.prober, &waiting(&plans, options.rebuild)).map_err(one)?;
+        missing = super::host::missing(&planner.prober, &waiting(ctx, &plans, options.rebuild)).map_err(one)?;
     }
     if !missing.is_empty() {
         return Err(vec![requirements::missing_error(&missing)]);
@@ -58,7 +59,7 @@ pub fn build(ctx: &Context, args: &Build) -> Ended {
     let results = run.map_err(one)?;
     // Fresh and new builds are of the compiler that is here now.
     if results.iter().any(|(_, r)| matches!(r, Ok(Done::Kept(_)))) {
-        mixed_compilers(ctx, &plans);
+        mixed_compilers(ctx, &plans, &results);
     }
     let exit = summary(ctx, &plans, &results);
     match page {
@@ -175,10 +176,9 @@ fn options(ctx: &Context, args: &Build) -> Result<Options> {
 }
 
 /// Plans that will be built, and can be: an obstacle is told by the run.
-fn waiting(plans: &[BuildPlan], rebuild: Option<Rebuild>) -> Vec<&BuildPlan> {
+fn waiting<'p>(ctx: &Context, plans: &'p [BuildPlan], rebuild: Option<Rebuild>) -> Vec<&'p BuildPlan> {
     let to_build = |plan: &&BuildPlan| {
-        let decision = decide::decide(plan, &exec::found(&plan.prefix), rebuild);
-        plan.obstacles.is_empty() && matches!(decision, Decision::Build(_))
+        plan.obstacles.is_empty() && matches!(exec::decision(ctx, plan, rebuild), Decision::Build(_))
     };
     plans.iter().filter(to_build).collect()
 }
@@ -217,27 +217,37 @@ fn say_next(ctx: &Context, plan: &BuildPlan) {
     let (name, shell) = (&plan.name, &ctx.shell);
     shell.note(format!("\n  prefix  {}", plan.prefix.display()));
     shell.note(format!("  next    bm show --explain {name}     what it was made of"));
-    let client = plan.driver.client.as_deref().and_then(|c| c.rsplit('/').next());
+    let client = plan.recipe.driver.client.as_deref().and_then(|c| c.rsplit('/').next());
     if let Some(client) = client {
         shell.note(format!("          bm exec {name} -- {client} --version"));
     }
-    if plan.driver.init.is_some() {
+    if plan.recipe.driver.init.is_some() {
         shell.note(format!("          bm server init {name} --datadir DIR --port 5499"));
     }
 }
 
 /// A comparison between builds of different compilers is seldom meant.
-fn mixed_compilers(ctx: &Context, plans: &[BuildPlan]) {
+fn mixed_compilers(ctx: &Context, plans: &[BuildPlan], results: &Results) {
     // Two compilers may say the same version of themselves: the content counts.
-    let mut by_toolchain = std::collections::BTreeMap::<String, BTreeSet<String>>::new();
-    for plan in plans {
-        if let decide::Found::Sealed(manifest) = exec::found(&plan.prefix)
-            && let Some(cc) = manifest.toolchain.tools.get("cc")
-        {
+    let say = |cc: &Tool| format!("{} (sha256 {:.12})", cc.version, cc.sha256);
+    let mut by_toolchain = std::collections::BTreeMap::<&str, BTreeSet<String>>::new();
+    for (plan, (_, result)) in plans.iter().zip(results) {
+        let compiler = match result {
+            // Their identity is the plan's, and so is their compiler.
+            Ok(Done::Built(_) | Done::Fresh) => {
+                let toolchain = plan.facts.toolchain.as_ref();
+                toolchain.and_then(|t| t.record.tools.get("cc")).map(say)
+            }
+            _ => match exec::found(ctx, plan) {
+                decide::Found::Sealed(manifest) => manifest.toolchain.tools.get("cc").map(say),
+                _ => None,
+            },
+        };
+        if let Some(compiler) = compiler {
             by_toolchain
-                .entry(plan.toolchain.name.to_string())
+                .entry(plan.toolchain.name.as_str())
                 .or_default()
-                .insert(format!("{} (sha256 {:.12})", cc.version, cc.sha256));
+                .insert(compiler);
         }
     }
     for (toolchain, compilers) in by_toolchain {
@@ -263,14 +273,20 @@ pub fn show(ctx: &Context, selection: &Selection, explain: bool, json: bool) -> 
             if i > 0 {
                 ctx.shell.result("");
             }
-            ctx.shell
-                .result(if explain { shown::explain(plan) } else { brief(plan) }.trim_end());
+            ctx.shell.result(
+                if explain {
+                    shown::explain(plan)
+                } else {
+                    brief(ctx, plan)
+                }
+                .trim_end(),
+            );
         }
     }
     Ok(Exit::Ok)
 }
 
-fn brief(plan: &BuildPlan) -> String {
+fn brief(ctx: &Context, plan: &BuildPlan) -> String {
     let words = |words: &[crate::model::recipe::Word]| {
         let texts: Vec<&str> = words.iter().map(|w| w.text.as_str()).collect();
         if texts.is_empty() {
@@ -279,13 +295,9 @@ fn brief(plan: &BuildPlan) -> String {
             texts.join(" ")
         }
     };
-    let source = &plan.source;
-    let pin = source
-        .commit
-        .as_ref()
-        .or(source.sha256.as_ref())
-        .map_or("not pinned", String::as_str);
-    let state = match exec::found(&plan.prefix) {
+    let (source, run) = (&plan.source, plan.run());
+    let pin = source.pin().unwrap_or("not pinned");
+    let state = match exec::found(ctx, plan) {
         decide::Found::Nothing => "not built".to_owned(),
         decide::Found::Foreign(why) => format!("taken by something else: {why}"),
         decide::Found::Sealed(m) if Some(&m.identity) == plan.identity.as_ref() => format!("built {}", m.built_at),
@@ -296,12 +308,12 @@ fn brief(plan: &BuildPlan) -> String {
     };
     let rows = [
         ("name", plan.name.to_string()),
-        ("product", format!("{} {}", plan.product, plan.version)),
+        ("product", format!("{} {}", plan.product(), plan.version)),
         ("variant", plan.variant.name.to_string()),
         ("toolchain", plan.toolchain.name.to_string()),
         ("source", format!("{} {} {pin}", source.kind, source.reference)),
-        ("cflags", words(&plan.run.flags.cflags)),
-        ("ldflags", words(&plan.run.flags.ldflags)),
+        ("cflags", words(&run.flags.cflags)),
+        ("ldflags", words(&run.flags.ldflags)),
         ("prefix", plan.prefix.display().to_string()),
         (
             "identity",
@@ -327,7 +339,7 @@ pub fn plan(ctx: &Context, selection: &Selection, json: bool) -> Ended {
         let builds: Vec<_> = plans
             .iter()
             .map(|p| {
-                let (action, reason) = action(p, None);
+                let (action, reason) = action(ctx, p, None);
                 json!({"name": p.name, "action": action, "reason": reason, "identity": p.identity, "unresolved": p.unresolved,
                     "notes": shown::notes(p), "obstacles": shown::obstacles(p)})
             })
@@ -339,8 +351,8 @@ pub fn plan(ctx: &Context, selection: &Selection, json: bool) -> Ended {
     Ok(Exit::Ok)
 }
 
-fn action(plan: &BuildPlan, rebuild: Option<Rebuild>) -> (&'static str, String) {
-    match decide::decide(plan, &exec::found(&plan.prefix), rebuild) {
+fn action(ctx: &Context, plan: &BuildPlan, rebuild: Option<Rebuild>) -> (&'static str, String) {
+    match exec::decision(ctx, plan, rebuild) {
         Decision::Fresh => ("fresh", "same identity".to_owned()),
         Decision::HostMoved(d) => ("keep", decide::reason(&d)),
         Decision::Changed(d) => ("refuse", decide::reason(&d)),
@@ -356,13 +368,8 @@ fn say_plan(ctx: &Context, plans: &[BuildPlan], rebuild: Option<Rebuild>) {
     let rows: Vec<Vec<String>> = plans
         .iter()
         .map(|p| {
-            let (action, reason) = action(p, rebuild);
-            let source = p
-                .source
-                .commit
-                .as_ref()
-                .or(p.source.sha256.as_ref())
-                .map_or("?", |s| &s[..12]);
+            let (action, reason) = action(ctx, p, rebuild);
+            let source = p.source.pin().map_or("?", |pin| &pin[..12]);
             vec![
                 action.to_owned(),
                 p.name.to_string(),
@@ -388,7 +395,7 @@ fn say_plan(ctx: &Context, plans: &[BuildPlan], rebuild: Option<Rebuild>) {
 /// What the builds that would be made take.
 fn forecast(ctx: &Context, plans: &[BuildPlan], options: &Options) -> Forecast {
     let measured = Measured::read(&ctx.layout.measured());
-    let estimates: Vec<Estimate> = waiting(plans, options.rebuild)
+    let estimates: Vec<Estimate> = waiting(ctx, plans, options.rebuild)
         .into_iter()
         .map(|plan| measured.estimate(plan))
         .collect();
@@ -417,9 +424,9 @@ fn say_forecast(ctx: &Context, forecast: &Forecast) {
 }
 
 /// Reasons of conditional parts, each once, with the number of builds it speaks of.
-fn notes(plans: &[BuildPlan]) -> Vec<(String, usize)> {
-    let mut notes: Vec<(String, usize)> = Vec::new();
-    for note in plans.iter().flat_map(|p| &p.notes).map(ToString::to_string) {
+fn notes(plans: &[BuildPlan]) -> Vec<(&Reason, usize)> {
+    let mut notes: Vec<(&Reason, usize)> = Vec::new();
+    for note in plans.iter().flat_map(BuildPlan::notes) {
         match notes.iter_mut().find(|(known, _)| *known == note) {
             Some((_, of)) => *of += 1,
             None => notes.push((note, 1)),
@@ -435,7 +442,7 @@ pub fn fetch(ctx: &Context, selection: &Selection) -> Ended {
     let mut errors = Vec::new();
     let mut seen = BTreeSet::new();
     for plan in &plans {
-        let key = plan.source.commit.clone().or(plan.source.sha256.clone());
+        let key = plan.source.pin();
         if plan.source.kind == SourceKind::Local || !seen.insert(key) {
             continue;
         }

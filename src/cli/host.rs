@@ -58,19 +58,14 @@ pub fn missing(prober: &Prober, plans: &[&BuildPlan]) -> Result<Vec<Missing>> {
     let own: Vec<Requirement> = plans
         .iter()
         // Patches are applied by git, wherever the tree is from.
-        .flat_map(|p| {
-            [
-                Some(p.source.kind),
-                (!p.run.patches.is_empty()).then_some(SourceKind::Git),
-            ]
-        })
+        .flat_map(|p| [Some(p.source.kind), p.has_patches().then_some(SourceKind::Git)])
         .flatten()
         .collect::<BTreeSet<_>>()
         .into_iter()
         .flat_map(requirements::own_needs)
         .collect();
     let mut wanted: Vec<&Requirement> = own.iter().collect();
-    for requirement in plans.iter().flat_map(|p| &p.requires) {
+    for requirement in plans.iter().flat_map(|p| p.requires()) {
         if !wanted.iter().any(|w| w.need == requirement.need) {
             wanted.push(requirement);
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::context::Context;
 use crate::digest::sha256;
@@ -11,9 +12,9 @@ use crate::exec::resolve::{Reach, Resolver};
 use crate::exec::{self, fetch};
 use crate::matrix;
 use crate::model::build::{Request, Revision};
-use crate::model::name::{BuildName, ProductName};
+use crate::model::name::{BuildName, ProductName, ToolchainName};
 use crate::model::recipe::{Origin, Recipe, SourceKind, Toolchain, Word};
-use crate::plan::{self, BuildPlan, Facts, FoundToolchain, Ground, StepName};
+use crate::plan::{self, BuildPlan, Facts, FoundToolchain, Ground, Resolved, StepName};
 use crate::probe::{Prober, Uses};
 use crate::select::{self, MANY};
 use crate::source::Net;
@@ -180,27 +181,46 @@ fn ad_hoc(ctx: &Context, selection: &Selection) -> Result<(BuildName, Request)> 
     Ok((name, request))
 }
 
-/// Adds a plan; two names of one build (`pgdistro` and the release it stands for) are one plan.
-fn join(plans: &mut Vec<BuildPlan>, plan: BuildPlan) -> Result<()> {
-    let Some(known) = plans.iter_mut().find(|p| p.name == plan.name) else {
-        plans.push(plan);
-        return Ok(());
-    };
-    if known.inputs != plan.inputs {
-        let source = |p: &BuildPlan| format!("{} {}", p.source.kind, p.source.reference);
-        return Err(
-            Error::new(Exit::Usage, format!("`{}` is asked for in two ways", plan.name))
-                .detail("one", source(known))
-                .detail("other", source(&plan))
-                .hint("ask for one of them, or give one another name with `--name`"),
-        );
-    }
-    for link in plan.links {
-        if !known.links.contains(&link) {
-            known.links.push(link);
+/// Plans so far, in the order asked.
+#[derive(Debug, Default)]
+struct Joined {
+    plans: Vec<BuildPlan>,
+    places: HashMap<BuildName, usize>,
+}
+
+impl Joined {
+    /// Adds a plan; two names of one build (`pgdistro` and the release it stands for) are one plan.
+    fn add(&mut self, plan: BuildPlan) -> Result<()> {
+        let Some(known) = self.places.get(&plan.name).map(|&at| &mut self.plans[at]) else {
+            self.places.insert(plan.name.clone(), self.plans.len());
+            self.plans.push(plan);
+            return Ok(());
+        };
+        if known.inputs() != plan.inputs() {
+            let source = |p: &BuildPlan| format!("{} {}", p.source.kind, p.source.reference);
+            return Err(
+                Error::new(Exit::Usage, format!("`{}` is asked for in two ways", plan.name))
+                    .detail("one", source(known))
+                    .detail("other", source(&plan))
+                    .hint("ask for one of them, or give one another name with `--name`"),
+            );
         }
+        for link in plan.links {
+            if !known.links.contains(&link) {
+                known.links.push(link);
+            }
+        }
+        Ok(())
     }
-    Ok(())
+}
+
+/// What the plans of a run share, each thing made when the first of them needs it.
+#[derive(Debug, Default)]
+struct Shared {
+    products: HashMap<ProductName, (Arc<Recipe>, Arc<Ground>)>,
+    toolchains: HashMap<ToolchainName, Arc<Toolchain>>,
+    /// By toolchain, and by whether link-time optimisation and `-march=native` are asked of it.
+    facts: HashMap<(ToolchainName, bool, bool), Arc<Facts>>,
 }
 
 /// Plans of a selection.
@@ -235,42 +255,18 @@ impl<'a> Planner<'a> {
         reach: Reach,
     ) -> Result<Vec<BuildPlan>, Vec<Error>> {
         let resolver = Resolver::new(self.ctx, net, reach).map_err(one)?;
-        let (mut plans, mut errors) = (Vec::<BuildPlan>::new(), Vec::new());
-        let mut memory = HashMap::new();
-        let passed = self.ctx.passed_env();
+        let (mut joined, mut errors) = (Joined::default(), Vec::new());
+        let mut shared = Shared::default();
         for (name, request) in requests {
-            let resolved = match resolver.resolve(name, request) {
-                Ok(resolved) => resolved,
-                Err(error) => {
-                    errors.push(error);
-                    continue;
-                }
-            };
-            let recipe = &self.ctx.library.recipes[&resolved.request.product];
-            let toolchain = &self.ctx.library.toolchains[&resolved.request.toolchain];
-            let has = |f: &dyn Fn(&crate::model::recipe::Atom) -> bool| {
-                recipe
-                    .atoms
-                    .iter()
-                    .any(|a| resolved.request.variant.atoms.contains(&a.name) && f(a))
-            };
-            let uses = (has(&|a| a.lto), has(&|a| a.claims.march.as_deref() == Some("native")));
-            let facts = memory
-                .entry((toolchain.name.clone(), uses))
-                .or_insert_with(|| self.facts(toolchain, uses.0, uses.1))
-                .clone();
-            let library = &self.ctx.library;
-            let ground = Ground {
-                root: self.ctx.layout.root(),
-                patch_sha256: &|file| sha256(library.patch(file).unwrap_or_default()),
-                passed: &passed,
-            };
-            let mut plan = plan::plan(resolved, recipe, toolchain, facts, &ground);
-            self.name_fitting(recipe, &mut plan);
-            if let Err(error) = join(&mut plans, plan) {
+            let planned = resolver.resolve(name, request).map(|resolved| {
+                let plan = self.plan(resolved, &mut shared);
+                joined.add(plan)
+            });
+            if let Err(error) = planned.flatten() {
                 errors.push(error);
             }
         }
+        let plans = joined.plans;
         self.prober.save().map_err(one)?;
         if errors.is_empty() {
             return Ok(plans);
@@ -279,21 +275,60 @@ impl<'a> Planner<'a> {
             // What is to be carried to a machine without network is wanted as one list.
             let to_build = plans
                 .iter()
-                .filter(|p| matches!(exec::found(&p.prefix), Found::Nothing));
+                .filter(|p| matches!(exec::found(self.ctx, p), Found::Nothing));
             errors.extend(to_build.filter_map(|p| fetch::present(self.ctx, net, p).err()));
         }
         Err(errors)
     }
 
+    fn plan(&self, resolved: Resolved, shared: &mut Shared) -> BuildPlan {
+        let (product, toolchain) = (&resolved.request.product, &resolved.request.toolchain);
+        let (recipe, ground) = shared.products.entry(product.clone()).or_insert_with(|| {
+            let recipe = &self.ctx.library.recipes[product];
+            (Arc::new(recipe.clone()), Arc::new(self.ground(recipe)))
+        });
+        let toolchain = shared
+            .toolchains
+            .entry(toolchain.clone())
+            .or_insert_with(|| Arc::new(self.ctx.library.toolchains[toolchain].clone()));
+        let atoms = &resolved.request.variant.atoms;
+        let (mut lto, mut native) = (false, false);
+        for atom in recipe.atoms.iter().filter(|a| atoms.contains(&a.name)) {
+            lto |= atom.lto;
+            native |= atom.claims.march.as_deref() == Some("native");
+        }
+        let facts = shared
+            .facts
+            .entry((toolchain.name.clone(), lto, native))
+            .or_insert_with(|| Arc::new(self.facts(toolchain, lto, native)));
+        let mut plan = plan::plan(resolved, recipe, toolchain, facts, ground);
+        self.name_fitting(&mut plan);
+        plan
+    }
+
+    /// What all plans of a product stand on. The schema has checked that its patches are there.
+    fn ground(&self, recipe: &Recipe) -> Ground {
+        let hash = |file: &String| sha256(self.ctx.library.patch(file).unwrap_or_default());
+        Ground {
+            root: self.ctx.layout.root().to_owned(),
+            patch_sha256: recipe
+                .patches
+                .iter()
+                .map(|p| (p.value.file.clone(), hash(&p.value.file)))
+                .collect(),
+            passed: self.ctx.passed_env(),
+        }
+    }
+
     /// Where the compiler is one that does not work: a toolchain of this host that does.
-    fn name_fitting(&self, recipe: &Recipe, plan: &mut BuildPlan) {
+    fn name_fitting(&self, plan: &mut BuildPlan) {
         if plan.obstacles.iter().all(|o| o.exit() != Exit::Host) {
             return;
         }
         let works = |toolchain: &&Toolchain| {
             let uses = Uses { cxx: false, lto: false };
             let found = self.prober.toolchain(toolchain, uses);
-            found.is_ok_and(|f| plan::fits(recipe, &plan.version, plan.source.kind, f.family, &f.version))
+            found.is_ok_and(|f| plan::fits(&plan.recipe, &plan.version, plan.source.kind, f.family, &f.version))
         };
         let fitting = self.ctx.library.toolchains.values().filter(works);
         let names: Vec<&str> = fitting.map(|t| t.name.as_str()).collect();

@@ -60,7 +60,7 @@ pub fn list(ctx: &Context, selectors: &[String], only_built: bool, all: bool, js
             Revision::Release(v) => v.to_string(),
             _ => "as the distribution has it".to_owned(),
         };
-        let is_built = sealed(ctx, &name).is_some();
+        let is_built = ctx.index.sealed(&name);
         let platforms = proved.platforms(name.as_str());
         builds.push(json!({
             "name": name, "product": request.product, "version": version, "variant": request.variant.name,

@@ -127,7 +127,7 @@ impl<'a> Attempt<'a> {
     fn patch(&mut self) -> Result<Vec<PatchRecord>> {
         let patches: Vec<patch::Patch> = self
             .plan
-            .run
+            .run()
             .patches
             .iter()
             .map(|p| patch::Patch {
@@ -182,7 +182,8 @@ impl<'a> Attempt<'a> {
 
     fn calls(&mut self, step: StepName) -> Result<()> {
         let plan = self.plan;
-        let mut calls = plan.run.calls.iter().filter(|c| c.step == step);
+        let run = plan.run();
+        let mut calls = run.calls.iter().filter(|c| c.step == step);
         calls.try_for_each(|call| self.call(call))
     }
 
@@ -342,13 +343,7 @@ impl<'a> Attempt<'a> {
         path.extend(self.runner.path.iter().cloned());
         let epoch = i64::try_from(self.source.time).ok();
         let mut env = process::base(&path, &self.work.home(), &self.work.tmp(), epoch)?;
-        env.extend(
-            self.plan
-                .run
-                .env
-                .iter()
-                .map(|(name, word)| (name.clone(), word.text.clone())),
-        );
+        env.extend(self.plan.run().env.into_iter().map(|(name, word)| (name, word.text)));
         Ok(env)
     }
 
@@ -384,7 +379,7 @@ impl<'a> Attempt<'a> {
             program,
             &outcome,
             &command.log,
-            &self.plan.hints,
+            &self.plan.recipe.hints,
         );
         Err(error.detail("by hand", redo))
     }

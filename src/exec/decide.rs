@@ -54,7 +54,7 @@ pub fn decide(plan: &BuildPlan, found: &Found, rebuild: Option<Rebuild>) -> Deci
     if plan.identity.as_deref() == Some(manifest.identity.as_str()) {
         return Decision::Fresh;
     }
-    let differences = identity::differences(&manifest.inputs, &plan.inputs);
+    let differences = identity::differences(&manifest.inputs, &plan.inputs());
     // A compiler that is gone, or a source that is not resolved offline, changes nothing in a prefix
     // that is already there.
     let mut known: Vec<Difference> = differences

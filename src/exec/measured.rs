@@ -133,7 +133,7 @@ impl Measured {
         lock.file().lock().doing(doing)?;
         let mut measured = Self::read(file);
         let entry = Entry {
-            product: plan.product.to_string(),
+            product: plan.product().to_string(),
             version: plan.version.to_string(),
             variant: plan.variant.name.to_string(),
             toolchain: plan.toolchain.name.to_string(),
@@ -146,13 +146,14 @@ impl Measured {
 
     /// What a build will cost, from the same one or the one most like it.
     pub fn estimate(&self, plan: &BuildPlan) -> Estimate {
+        let version = plan.version.to_string();
         let likeness = |entry: &Entry| {
             let variant = entry.variant == plan.variant.name.as_str();
             let toolchain = entry.toolchain == plan.toolchain.name.as_str();
-            let version = entry.version == plan.version.to_string();
+            let version = entry.version == version;
             (variant, toolchain, version)
         };
-        let of_product = self.builds.iter().filter(|(_, e)| e.product == plan.product.as_str());
+        let of_product = self.builds.iter().filter(|(_, e)| e.product == plan.product().as_str());
         match of_product.max_by_key(|(_, entry)| likeness(entry)) {
             Some((name, entry)) => Estimate {
                 cost: entry.cost.clone(),
@@ -208,6 +209,14 @@ pub(super) fn jobs_f64(jobs: usize) -> f64 {
 }
 
 impl Estimate {
+    /// Of a build that is there already.
+    pub fn nothing() -> Self {
+        Estimate {
+            cost: Cost::default(),
+            basis: Basis::Same,
+        }
+    }
+
     /// Wall seconds of a build that has the whole budget: only compiling spreads over it.
     pub fn alone(&self, jobs: usize) -> f64 {
         let spread = |(step, cost): (&StepName, &StepCost)| match step {
@@ -220,7 +229,7 @@ impl Estimate {
 
 /// Before anything of a product was built here: as its recipe says, else about what a small server takes.
 fn guess(plan: &BuildPlan) -> Cost {
-    let hint = &plan.cost;
+    let hint = &plan.recipe.cost;
     let step = |cpu: f64| StepCost {
         wall: cpu,
         cpu,

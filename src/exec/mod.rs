@@ -17,7 +17,7 @@ pub mod resolve;
 mod run;
 pub mod seal;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -36,7 +36,7 @@ use crate::store::{self, recover};
 use crate::text;
 use crate::ui::View;
 
-use decide::{Found, Rebuild};
+use decide::{Decision, Found, Rebuild};
 use fetch::Fetches;
 use jobs::JobPool;
 use run::Steps;
@@ -252,12 +252,21 @@ fn pool(ctx: &Context, jobs: usize) -> Result<JobPool> {
 /// Why a directory that bm did not build does not count.
 pub const NO_MANIFEST: &str = "it has no manifest of bm's";
 
-/// What stands at a prefix's path.
-pub fn found(prefix: &Path) -> Found {
-    if fs_err::symlink_metadata(prefix).is_err() {
+/// What is to be done about a plan, as things stand. A prefix known to be up to date costs one `stat`.
+pub fn decision(ctx: &Context, plan: &BuildPlan, rebuild: Option<Rebuild>) -> Decision {
+    let known = |identity: &str| ctx.index.knows(&plan.name, identity);
+    if rebuild != Some(Rebuild::All) && plan.identity.as_deref().is_some_and(known) {
+        return Decision::Fresh;
+    }
+    decide::decide(plan, &found(ctx, plan), rebuild)
+}
+
+/// What stands at the path of a plan's prefix.
+pub fn found(ctx: &Context, plan: &BuildPlan) -> Found {
+    if std::fs::symlink_metadata(&plan.prefix).is_err() {
         return Found::Nothing;
     }
-    match store::manifest::glance(prefix) {
+    match ctx.index.glance(&plan.name) {
         ManifestState::Valid(manifest) => Found::Sealed(manifest),
         ManifestState::Absent => Found::Foreign(NO_MANIFEST.to_owned()),
         ManifestState::Torn(why) => Found::Foreign(why),

@@ -39,7 +39,7 @@ impl Attempt<'_> {
             .expect("a build with an identity has a toolchain");
         let question = Question {
             claims: &plan.claims,
-            expect: &plan.expect,
+            expect: &plan.expect(),
             family: plan.family(),
             native: &toolchain.native,
             compiler: toolchain.record.tools.get("cc").map_or("", |t| t.version.as_str()),
@@ -68,10 +68,14 @@ impl Attempt<'_> {
             return Err(interrupted(self.plan));
         }
         let plan = self.plan;
-        let expect = smoke_expect(&plan.version.to_string(), &plan.driver, &plan.smoke_command);
+        let expect = smoke_expect(
+            &plan.version.to_string(),
+            &plan.recipe.driver,
+            &plan.recipe.smoke_command,
+        );
         smoke::run(
             &plan.prefix,
-            plan.smoke,
+            plan.recipe.smoke,
             &expect,
             &self.work.0,
             &self.log(StepName::Smoke),

@@ -35,6 +35,8 @@ pub struct Resolver<'a> {
     /// As it is on disk: what this run locks is seen by its later requests.
     lock: RefCell<Lockfile>,
     reach: Reach,
+    /// Kind of source where neither the request nor the recipe decides.
+    default_from: Option<SourceKind>,
     log: Log,
 }
 
@@ -42,13 +44,14 @@ impl<'a> Resolver<'a> {
     /// Reads the lockfile.
     ///
     /// # Errors
-    /// A damaged lockfile.
+    /// A damaged lockfile, or a `BM_FROM` that is no kind of source.
     pub fn new(ctx: &'a Context, net: &'a Net, reach: Reach) -> Result<Self> {
         Ok(Resolver {
             ctx,
             net,
             lock: RefCell::new(Lockfile::load(&ctx.layout.lockfile())?),
             reach,
+            default_from: ctx.default_from()?,
             log: Log::none(),
         })
     }
@@ -68,29 +71,25 @@ impl<'a> Resolver<'a> {
     }
 
     fn release(&self, recipe: &Recipe, name: BuildName, request: Request, version: Version) -> Result<Resolved> {
-        let pin = recipe.versions.iter().find(|p| p.version == version);
-        let locked = self
-            .lock
-            .borrow()
-            .find_tarball(recipe.product.as_str(), &version.to_string())
-            .cloned();
-        let kind = request.from.or(self.ctx.default_from()?).unwrap_or_else(|| {
-            let has_sum = pin.is_some_and(|p| p.sha256.is_some()) || locked.is_some();
-            if has_sum || recipe.sources.git.is_none() {
-                SourceKind::Tarball
-            } else {
-                SourceKind::Git
-            }
-        });
-        let source = match kind {
-            SourceKind::Tarball => self.tarball(recipe, &version, pin, locked.as_ref())?,
-            SourceKind::Git => self.tag(recipe, &version, pin)?,
-            SourceKind::Local => {
-                return Err(
-                    Error::new(Exit::Usage, "`local` is no kind of source for a release").hint("use `--source DIR`")
-                );
+        // They are in order.
+        let listed = recipe.versions.binary_search_by(|p| p.version.cmp(&version));
+        let listed = listed.ok().map(|at| &recipe.versions[at]);
+        let kind = match request.from.or(self.default_from) {
+            Some(kind) => kind,
+            None => {
+                let has_sum = || {
+                    listed.is_some_and(|p| p.sha256.is_some())
+                        || self.locked(SourceKind::Tarball, recipe, &version).is_some()
+                };
+                if recipe.sources.git.is_none() || has_sum() {
+                    SourceKind::Tarball
+                } else {
+                    SourceKind::Git
+                }
             }
         };
+        let mut source = unpinned(kind, recipe, &version)?;
+        self.pin(&mut source, recipe, &version, listed)?;
         Ok(Resolved {
             name,
             links: request.links.clone(),
@@ -100,124 +99,78 @@ impl<'a> Resolver<'a> {
         })
     }
 
-    fn tarball(
+    /// Pins the source of a release: by the recipe, else the lockfile, else what the network has, which is
+    /// then locked.
+    fn pin(
         &self,
+        source: &mut SourcePlan,
         recipe: &Recipe,
         version: &Version,
-        pin: Option<&PinnedVersion>,
-        locked: Option<&TarballLock>,
-    ) -> Result<SourcePlan> {
-        let Some(spec) = &recipe.sources.tarball else {
-            return Err(Error::new(
-                Exit::Usage,
-                format!("recipe `{}` knows no release archives", recipe.product),
-            )
-            .hint("use `--from git`"));
-        };
-        let urls: Vec<String> = spec.urls.iter().map(|t| for_version(t, recipe, version)).collect();
-        let file = urls
-            .first()
-            .map(|u| crate::source::mirror::file_name(u).to_owned())
-            .unwrap_or_default();
-        let package = recipe
-            .sources
-            .distro
-            .as_ref()
-            .map(|d| for_version(&d.package, recipe, version));
-        let mut plan = SourcePlan {
-            kind: SourceKind::Tarball,
-            urls,
-            is_tag: false,
-            reference: file,
-            commit: None,
-            sha256: None,
-            distro_package: package,
-            pinned_by: "recipe".to_owned(),
-            origin: None,
-        };
-        if let Some((sha256, origin)) = pin.and_then(|p| Some((p.sha256.clone()?, p.origin.clone()))) {
-            plan.sha256 = Some(sha256);
-            plan.origin = Some(origin);
-            return Ok(plan);
+        listed: Option<&PinnedVersion>,
+    ) -> Result<()> {
+        let of_recipe = listed.and_then(|p| match source.kind {
+            SourceKind::Git => p.commit.as_ref(),
+            _ => p.sha256.as_ref(),
+        });
+        if let (Some(pin), Some(listed)) = (of_recipe, listed) {
+            source.set_pin(pin.clone());
+            source.origin = Some(listed.origin.clone());
+            return Ok(());
         }
-        plan.pinned_by = "lockfile".to_owned();
-        if let Some(locked) = locked {
-            plan.sha256 = Some(locked.sha256.clone());
-        } else if self.reach == Reach::Network {
-            let places: Vec<_> = plan.urls.iter().cloned().map(tarball::Place::Url).collect();
-            let got = tarball::ensure(&self.ctx.layout.downloads(), None, &places, self.net, &self.log)?;
-            let entry = TarballLock {
-                product: recipe.product.to_string(),
-                version: version.to_string(),
-                sha256: got.sha256.clone(),
-                file: plan.reference.clone(),
-                from: got.obtained_from,
-                locked_at: now(),
-            };
-            self.update(|lock| lock.add_tarball(entry))?;
-            plan.sha256 = Some(got.sha256);
-        }
-        Ok(plan)
+        "lockfile".clone_into(&mut source.pinned_by);
+        let pin = match self.locked(source.kind, recipe, version) {
+            Some(locked) => locked,
+            None if self.reach == Reach::Network => self.obtain(source, recipe, version)?,
+            None => return Ok(()),
+        };
+        source.set_pin(pin);
+        Ok(())
     }
 
-    fn tag(&self, recipe: &Recipe, version: &Version, pin: Option<&PinnedVersion>) -> Result<SourcePlan> {
-        let Some(spec) = &recipe.sources.git else {
-            return Err(Error::new(
-                Exit::Usage,
-                format!("recipe `{}` knows no git repository", recipe.product),
-            )
-            .hint("use `--from tarball`"));
-        };
-        let mut plan = SourcePlan {
-            kind: SourceKind::Git,
-            urls: std::iter::once(&spec.url).chain(&spec.mirrors).cloned().collect(),
-            is_tag: true,
-            reference: for_version(&spec.tag, recipe, version),
-            commit: None,
-            sha256: None,
-            distro_package: None,
-            pinned_by: "recipe".to_owned(),
-            origin: None,
-        };
-        if let Some((commit, origin)) = pin.and_then(|p| Some((p.commit.clone()?, p.origin.clone()))) {
-            plan.commit = Some(commit);
-            plan.origin = Some(origin);
-            return Ok(plan);
+    /// What the lockfile says of a release: a commit, or the checksum of an archive.
+    fn locked(&self, kind: SourceKind, recipe: &Recipe, version: &Version) -> Option<String> {
+        let (lock, product, version) = (self.lock.borrow(), recipe.product.as_str(), version.to_string());
+        match kind {
+            SourceKind::Git => lock.find_git(product, &version).map(|l| l.commit.clone()),
+            _ => lock.find_tarball(product, &version).map(|l| l.sha256.clone()),
         }
-        plan.pinned_by = "lockfile".to_owned();
-        let locked = self
-            .lock
-            .borrow()
-            .find_git(recipe.product.as_str(), &version.to_string())
-            .cloned();
-        if let Some(locked) = locked {
-            plan.commit = Some(locked.commit);
-        } else if self.reach == Reach::Network {
+    }
+
+    /// Gets the source of a release from the network, and locks what it was found to be.
+    fn obtain(&self, source: &SourcePlan, recipe: &Recipe, version: &Version) -> Result<String> {
+        let (product, version) = (recipe.product.to_string(), version.to_string());
+        if source.kind == SourceKind::Git {
             let want = Want {
-                tag: Some(plan.reference.clone()),
+                tag: Some(source.reference.clone()),
                 commit: None,
                 rev: None,
             };
-            let found = git::ensure(
-                &self.ctx.layout.mirrors(),
-                &GitPlaces {
-                    urls: plan.urls.clone(),
-                },
-                &want,
-                self.net,
-                &self.log,
-            )?;
+            let places = GitPlaces {
+                urls: source.urls.clone(),
+            };
+            let found = git::ensure(&self.ctx.layout.mirrors(), &places, &want, self.net, &self.log)?;
             let entry = GitLock {
-                product: recipe.product.to_string(),
-                version: version.to_string(),
-                url: spec.url.clone(),
+                product,
+                version,
+                url: source.urls[0].clone(),
                 commit: found.commit.clone(),
                 locked_at: now(),
             };
             self.update(|lock| lock.add_git(entry))?;
-            plan.commit = Some(found.commit);
+            return Ok(found.commit);
         }
-        Ok(plan)
+        let places: Vec<_> = source.urls.iter().cloned().map(tarball::Place::Url).collect();
+        let got = tarball::ensure(&self.ctx.layout.downloads(), None, &places, self.net, &self.log)?;
+        let entry = TarballLock {
+            product,
+            version,
+            sha256: got.sha256.clone(),
+            file: source.reference.clone(),
+            from: got.obtained_from,
+            locked_at: now(),
+        };
+        self.update(|lock| lock.add_tarball(entry))?;
+        Ok(got.sha256)
     }
 
     fn git(
@@ -230,7 +183,7 @@ impl<'a> Resolver<'a> {
     ) -> Result<Resolved> {
         let urls: Vec<String> = match (fork, &recipe.sources.git) {
             (Some(fork), _) => vec![fork.to_owned()],
-            (None, Some(spec)) => std::iter::once(&spec.url).chain(&spec.mirrors).cloned().collect(),
+            (None, Some(spec)) => spec.places(),
             (None, None) => {
                 return Err(Error::new(
                     Exit::Usage,
@@ -274,17 +227,9 @@ impl<'a> Resolver<'a> {
                 )?
             }
         };
-        let source = SourcePlan {
-            kind: SourceKind::Git,
-            urls,
-            is_tag: false,
-            reference: rev.to_owned(),
-            commit: Some(found.commit),
-            sha256: None,
-            distro_package: None,
-            pinned_by: "command-line".to_owned(),
-            origin: Some(Origin::CommandLine("--rev")),
-        };
+        let mut source = SourcePlan::new(SourceKind::Git, urls, rev.to_owned(), "command-line");
+        source.origin = Some(Origin::CommandLine("--rev"));
+        source.set_pin(found.commit);
         Ok(Resolved {
             name,
             links: request.links.clone(),
@@ -309,17 +254,10 @@ impl<'a> Resolver<'a> {
             .caused_by(e)
         })?;
         let version = read_version(from, &text, &file.display().to_string())?;
-        let source = SourcePlan {
-            kind: SourceKind::Local,
-            urls: vec![format!("file://{}", dir.display())],
-            is_tag: false,
-            reference: dir.display().to_string(),
-            commit: None,
-            sha256: Some(local::hash(dir)?),
-            distro_package: None,
-            pinned_by: "command-line".to_owned(),
-            origin: Some(Origin::CommandLine("--source")),
-        };
+        let url = format!("file://{}", dir.display());
+        let mut source = SourcePlan::new(SourceKind::Local, vec![url], dir.display().to_string(), "command-line");
+        source.origin = Some(Origin::CommandLine("--source"));
+        source.set_pin(local::hash(dir)?);
         Ok(Resolved {
             name,
             links: request.links.clone(),
@@ -336,6 +274,38 @@ impl<'a> Resolver<'a> {
             Ok(lock.clone())
         })?;
         Ok(())
+    }
+}
+
+/// The source of a release as the recipe's templates spell it, before anything pins it.
+fn unpinned(kind: SourceKind, recipe: &Recipe, version: &Version) -> Result<SourcePlan> {
+    let none = |what: &str, other: &str| {
+        Error::new(Exit::Usage, format!("recipe `{}` knows no {what}", recipe.product))
+            .hint(format!("use `--from {other}`"))
+    };
+    match kind {
+        SourceKind::Tarball => {
+            let spec = recipe.sources.tarball.as_ref();
+            let spec = spec.ok_or_else(|| none("release archives", "git"))?;
+            let urls: Vec<String> = spec.urls.iter().map(|t| for_version(t, recipe, version)).collect();
+            let first = urls.first().map(String::as_str).unwrap_or_default();
+            let file = crate::source::mirror::file_name(first).to_owned();
+            let mut source = SourcePlan::new(kind, urls, file, "recipe");
+            let distro = recipe.sources.distro.as_ref();
+            source.distro_package = distro.map(|d| for_version(&d.package, recipe, version));
+            Ok(source)
+        }
+        SourceKind::Git => {
+            let spec = recipe.sources.git.as_ref();
+            let spec = spec.ok_or_else(|| none("git repository", "tarball"))?;
+            let tag = for_version(&spec.tag, recipe, version);
+            let mut source = SourcePlan::new(kind, spec.places(), tag, "recipe");
+            source.is_tag = true;
+            Ok(source)
+        }
+        SourceKind::Local => {
+            Err(Error::new(Exit::Usage, "`local` is no kind of source for a release").hint("use `--source DIR`"))
+        }
     }
 }
 

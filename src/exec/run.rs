@@ -27,7 +27,7 @@ use super::graph::{Graph, State};
 use super::jobs::Token;
 use super::measured::{Basis, Estimate, Measured, jobs_f64};
 use super::pressure::{Change, Pressure};
-use super::{Done, Results, Runner, changed, foreign, found, lock_wait, resolve, unresolved};
+use super::{Done, Results, Runner, changed, decision, foreign, lock_wait, resolve, unresolved};
 
 /// How often the machine is looked at while nothing ends.
 const TICK: Duration = Duration::from_millis(100);
@@ -81,8 +81,16 @@ struct Run<'r> {
 
 /// Runs all plans, several at the same time.
 pub(super) fn run(runner: &Runner<'_>, plans: &[BuildPlan]) -> Result<Results> {
-    let measured = Measured::read(&runner.ctx.layout.measured());
-    let estimates: Vec<Estimate> = plans.iter().map(|p| measured.estimate(p)).collect();
+    let fresh: Vec<bool> = plans.iter().map(|p| is_fresh(runner, p)).collect();
+    let measured = match fresh.contains(&false) {
+        true => Measured::read(&runner.ctx.layout.measured()),
+        false => Measured::default(),
+    };
+    let estimate = |(plan, fresh): (&BuildPlan, &bool)| match fresh {
+        true => Estimate::nothing(),
+        false => measured.estimate(plan),
+    };
+    let estimates: Vec<Estimate> = plans.iter().zip(&fresh).map(estimate).collect();
     let n = plans.len();
     let mut lengths = vec![0.0; n];
     lengths.extend(estimates.iter().map(|e| e.cost.cpu()));
@@ -108,6 +116,7 @@ pub(super) fn run(runner: &Runner<'_>, plans: &[BuildPlan]) -> Result<Results> {
         parallel: runner.options.parallel,
         began: resolve::now(),
     });
+    run.end(&fresh);
     let outcome = std::thread::scope(|scope| {
         let (tell, told) = channel();
         let outcome = run.all(scope, &tell, &told);
@@ -155,6 +164,16 @@ impl<'r> Run<'r> {
             if self.sampled.elapsed() >= SAMPLE {
                 self.sample()?;
             }
+        }
+    }
+
+    /// Ends the builds that are up to date: they need no lock, no thread and no turn.
+    fn end(&mut self, fresh: &[bool]) {
+        for i in (0..fresh.len()).filter(|&i| fresh[i]) {
+            self.graph.start(i);
+            self.graph.finish(i);
+            self.graph.start(self.plans.len() + i);
+            self.through(i, Ok(Done::Fresh));
         }
     }
 
@@ -457,6 +476,13 @@ impl<'r> Run<'r> {
     }
 }
 
+/// Whether a build is up to date with all its links. What is sealed under the right identity is so at the moment
+/// of looking, whoever holds its lock.
+fn is_fresh(runner: &Runner<'_>, plan: &BuildPlan) -> bool {
+    let linked = |link| alias::is_set(&runner.ctx.layout, link, &plan.name);
+    plan.links.iter().all(linked) && decision(runner.ctx, plan, runner.options.rebuild) == Decision::Fresh
+}
+
 /// The first task: the lock, what is there already, the source.
 fn prepare<'r>(runner: &'r Runner<'r>, plan: &'r BuildPlan, estimate: super::measured::Cost) -> Result<Prepared<'r>> {
     let lock = runner
@@ -471,7 +497,7 @@ fn prepare<'r>(runner: &'r Runner<'r>, plan: &'r BuildPlan, estimate: super::mea
     for line in recover::recover(&runner.ctx.layout, &plan.name)? {
         runner.ctx.shell.status("Repaired", line);
     }
-    let done = match decide::decide(plan, &found(&plan.prefix), runner.options.rebuild) {
+    let done = match decision(runner.ctx, plan, runner.options.rebuild) {
         Decision::Fresh => Done::Fresh,
         Decision::HostMoved(differences) => Done::Kept(decide::reason(&differences)),
         Decision::Changed(differences) => return Err(changed(plan, &differences)),

@@ -39,31 +39,32 @@ pub(super) fn manifest(attempt: &Attempt<'_>, proved: Proved, smoke: Smoke, file
         .iter()
         .filter_map(|name| Some(((*name).to_owned(), attempt.runner.prober.tool(name).ok()?)))
         .collect();
+    let run = plan.run();
     let texts = |words: &[Word]| words.iter().map(|w| w.text.clone()).collect::<Vec<_>>();
     Manifest {
         schema: SCHEMA,
         name: plan.name.to_string(),
         aliases: plan.links.iter().map(ToString::to_string).collect(),
-        product: plan.product.to_string(),
+        product: plan.product().to_string(),
         version: plan.version.to_string(),
-        version_num: plan.version_num,
-        series: plan.series.clone(),
+        version_num: plan.version_num(),
+        series: plan.series(),
         variant: plan.variant.name.to_string(),
         toolchain: record,
         bin: format!("{prefix}/bin"),
         lib: format!("{prefix}/lib"),
         prefix,
         identity: attempt.identity.to_owned(),
-        inputs: plan.inputs.clone(),
+        inputs: plan.inputs(),
         unresolved: vec![],
         sources: vec![attempt.source.clone()],
         submodules: vec![],
         patches: attempt.patches.clone(),
-        steps: show::steps(plan),
+        steps: show::steps(&run),
         flags: BTreeMap::from([
-            ("cflags".to_owned(), texts(&plan.run.flags.cflags)),
-            ("cxxflags".to_owned(), texts(&plan.run.flags.cxxflags)),
-            ("ldflags".to_owned(), texts(&plan.run.flags.ldflags)),
+            ("cflags".to_owned(), texts(&run.flags.cflags)),
+            ("cxxflags".to_owned(), texts(&run.flags.cxxflags)),
+            ("ldflags".to_owned(), texts(&run.flags.ldflags)),
         ]),
         dependencies: BTreeMap::new(),
         tools,
@@ -73,7 +74,7 @@ pub(super) fn manifest(attempt: &Attempt<'_>, proved: Proved, smoke: Smoke, file
         evidence: proved.evidence,
         audit: proved.audit,
         smoke,
-        driver: plan.driver.clone(),
+        driver: plan.recipe.driver.clone(),
         times: attempt.times.clone(),
         files: files.files,
         files_sha256: files.files_sha256.clone(),
@@ -105,11 +106,11 @@ pub(super) fn attach(attempt: &Attempt<'_>, prefix: &Path) -> Result<()> {
         fs::create_dir_all(dir).doing(doing)?;
         fs::write(&file, text).doing(doing)
     };
-    let recipe_file = recipe.join("recipes").join(format!("{}.toml", plan.product));
-    keep(recipe_file, plan.recipe_text.as_bytes())?;
+    let recipe_file = recipe.join("recipes").join(format!("{}.toml", plan.product()));
+    keep(recipe_file, plan.recipe.text.as_bytes())?;
     let toolchain_file = recipe.join("toolchains").join(format!("{}.toml", plan.toolchain.name));
     keep(toolchain_file, plan.toolchain.text.as_bytes())?;
-    for patch in &plan.run.patches {
+    for patch in &plan.run().patches {
         let text = attempt.runner.ctx.library.patch(&patch.file).unwrap_or_default();
         keep(recipe.join("patches").join(&patch.file), &text)?;
     }

@@ -204,6 +204,13 @@ pub struct GitSource {
     pub tag: Template,
 }
 
+impl GitSource {
+    /// All places, the product's own home first.
+    pub fn places(&self) -> Vec<String> {
+        std::iter::once(&self.url).chain(&self.mirrors).cloned().collect()
+    }
+}
+
 /// Where release archives live.
 #[derive(Debug, Clone)]
 pub struct TarballSource {

@@ -103,6 +103,11 @@ impl Version {
         })
     }
 
+    /// The first `width` numbers; those that are missing count as zero.
+    fn padded(&self, width: usize) -> impl Iterator<Item = u32> + '_ {
+        (0..width).map(|i| self.numbers.get(i).copied().unwrap_or(0))
+    }
+
     /// The spelling in tags of Postgres: dots as underscores, pre-releases in capitals after one
     /// (`16_0`, `16_BETA1`).
     pub fn tag(&self) -> String {
@@ -174,14 +179,9 @@ impl Ord for Version {
         // `16beta1` has one number and `16.0` two: a pre-release comes before every release of its
         // numbers, and missing numbers count as zero.
         let width = self.numbers.len().max(other.numbers.len());
-        let padded = |v: &Version| {
-            (0..width)
-                .map(|i| v.numbers.get(i).copied().unwrap_or(0))
-                .collect::<Vec<_>>()
-        };
         let pre = |v: &Version| v.pre.map_or((1, None), |p| (0, Some(p)));
-        padded(self)
-            .cmp(&padded(other))
+        self.padded(width)
+            .cmp(other.padded(width))
             .then_with(|| pre(self).cmp(&pre(other)))
             .then_with(|| self.respin.cmp(&other.respin))
             .then_with(|| self.text.cmp(&other.text))
@@ -227,10 +227,7 @@ impl VersionReq {
             let order = if bound.pre.is_some() || bound.respin.is_some() {
                 version.cmp(bound)
             } else {
-                let given = bound.numbers.len();
-                let mut head: Vec<u32> = version.numbers.iter().copied().take(given).collect();
-                head.resize(given, 0);
-                head.cmp(&bound.numbers)
+                version.padded(bound.numbers.len()).cmp(bound.numbers.iter().copied())
             };
             match op {
                 Op::Less => order.is_lt(),

@@ -2,38 +2,27 @@
 //! commands, and what stands against building it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-
-use serde_json::Value;
+use std::sync::Arc;
 
 use crate::error::{Error, Exit};
-use crate::model::build::{Request, Revision, merge_claims, merge_flags};
+use crate::model::build::{Revision, merge_claims, merge_flags};
 use crate::model::name::{BuildName, Template};
 use crate::model::recipe::{
-    Cell, CompilerLimit, Conditional, Expect, Family, Flags, PatchSpec, Reason, Recipe, SourceKind, Toolchain, Word,
+    Cell, CompilerLimit, Conditional, Expect, Family, Flags, PatchSpec, Reason, Recipe, Requirement, SourceKind,
+    Toolchain, Word,
 };
 use crate::model::version::Version;
 
 use super::fields::{self, Values};
-use super::{BuildPlan, Commands, Facts, PatchPlan, Resolved, build_system, identity};
-
-/// What all plans of a run stand on.
-pub struct Ground<'a> {
-    /// Root of the prefixes.
-    pub root: &'a Path,
-    /// Hash of a patch file's text; the schema has checked that all are there.
-    pub patch_sha256: &'a dyn Fn(&str) -> String,
-    /// Variables of the user that reach the steps.
-    pub passed: &'a BTreeMap<String, Word>,
-}
+use super::{BuildPlan, Commands, Facts, Ground, PatchPlan, Resolved, build_system, identity};
 
 /// Plans one build.
 pub fn plan(
     resolved: Resolved,
-    recipe: &Recipe,
-    toolchain: &Toolchain,
-    facts: Facts,
-    ground: &Ground<'_>,
+    recipe: &Arc<Recipe>,
+    toolchain: &Arc<Toolchain>,
+    facts: &Arc<Facts>,
+    ground: &Arc<Ground>,
 ) -> BuildPlan {
     let Resolved {
         name,
@@ -42,83 +31,62 @@ pub fn plan(
         version,
         source,
     } = resolved;
-    let prefix = ground.root.join(name.as_str());
     let bare = matches!(request.revision, Revision::Git { .. });
-    let values = Values {
-        recipe,
-        version: &version,
-        release: fields::release(recipe, &version, source.commit.as_deref().filter(|_| bare)),
-        variant: request.variant.name.as_str(),
-        toolchain: toolchain.name.as_str(),
-        prefix: &prefix,
-    };
-    let cell = Cell {
-        version: &version,
-        family: toolchain.family,
-        compiler: facts.toolchain.as_ref().and_then(|t| t.version.as_ref()),
-        source: source.kind,
-    };
-    let for_any = Cell { compiler: None, ..cell };
-    let run = commands(recipe, toolchain, &request, &cell, &values, ground);
-    let plain = commands(recipe, toolchain, &request, &for_any, &values, ground);
-    let obstacles = limits(recipe, &cell, &name);
     let mut plan = BuildPlan {
+        prefix: ground.root.join(name.as_str()),
+        release: fields::release(recipe, &version, source.commit.as_deref().filter(|_| bare)),
         claims: merge_claims(recipe, &request.variant),
-        series: version.series(recipe.series_parts),
-        version_num: version_num(&version, recipe.series_parts),
-        product: recipe.product.clone(),
-        toolchain: toolchain.clone(),
-        expect: expect(recipe, &cell),
-        requires: holding(&recipe.requires, &cell).cloned().collect(),
-        notes: notes(recipe, &cell),
-        smoke: recipe.smoke,
-        smoke_command: recipe.smoke_command.clone(),
-        driver: recipe.driver.clone(),
-        cost: recipe.cost,
-        hints: recipe.hints.clone(),
-        recipe_text: recipe.text.clone(),
-        plain: (plain != run).then(|| Box::new(plain)),
-        run,
-        unresolved: obstacles.iter().map(|o| o.headline().to_owned()).collect(),
-        obstacles,
-        inputs: Value::Null,
-        identity: None,
         variant: request.variant,
+        extra_cflags: request.extra_cflags,
+        recipe: Arc::clone(recipe),
+        toolchain: Arc::clone(toolchain),
+        facts: Arc::clone(facts),
+        ground: Arc::clone(ground),
+        obstacles: vec![],
+        unresolved: vec![],
+        identity: None,
         name,
         links,
         version,
-        prefix,
         source,
-        facts,
     };
+    plan.obstacles = limits(recipe, &plan.cell(), &plan.name);
     identity::fill(&mut plan);
     plan
 }
 
-fn commands(
-    recipe: &Recipe,
-    toolchain: &Toolchain,
-    request: &Request,
-    cell: &Cell<'_>,
-    values: &Values<'_>,
-    ground: &Ground<'_>,
-) -> Commands {
+/// The commands of a plan as they are for a cell.
+pub(super) fn commands(plan: &BuildPlan, cell: &Cell<'_>) -> Commands {
+    let recipe = &*plan.recipe;
+    let values = Values {
+        recipe,
+        version: &plan.version,
+        release: &plan.release,
+        variant: plan.variant.name.as_str(),
+        toolchain: plan.toolchain.name.as_str(),
+        prefix: &plan.prefix,
+    };
     let mut product = Flags::default();
     for flags in holding(&recipe.flags, cell) {
         product.extend(flags);
     }
-    let flags = merge_flags(recipe, toolchain, &request.variant, &product, &request.extra_cflags);
+    let flags = merge_flags(recipe, &plan.toolchain, &plan.variant, &product, &plan.extra_cflags);
     let flags = values.fill_flags(&flags);
     let mut env: BTreeMap<String, Word> = holding(&recipe.env, cell)
         .flat_map(|set| set.iter().map(|(name, word)| (name.clone(), values.fill(word))))
         .collect();
     // Variables the user lets through win over the recipe's, and are part of the identity.
-    env.extend(ground.passed.iter().map(|(name, word)| (name.clone(), word.clone())));
+    env.extend(
+        plan.ground
+            .passed
+            .iter()
+            .map(|(name, word)| (name.clone(), word.clone())),
+    );
     let patches = holding(&recipe.patches, cell)
         .map(|PatchSpec { file, strip, origin }| PatchPlan {
             file: file.clone(),
             strip: *strip,
-            sha256: (ground.patch_sha256)(file),
+            sha256: plan.ground.patch_sha256.get(file).cloned().unwrap_or_default(),
             origin: origin.clone(),
         })
         .collect();
@@ -132,11 +100,11 @@ fn commands(
     let calls = build_system::calls(
         recipe.build_system,
         values.prefix,
-        toolchain,
+        &plan.toolchain,
         &flags,
-        &configure,
-        &compile,
-        &install,
+        configure,
+        compile,
+        install,
     );
     Commands {
         flags,
@@ -146,44 +114,88 @@ fn commands(
     }
 }
 
-fn expect(recipe: &Recipe, cell: &Cell<'_>) -> Expect {
-    let mut expect = Expect::default();
-    for part in holding(&recipe.expect, cell) {
-        expect.files.extend_from_slice(&part.files);
-        expect.undefined.extend_from_slice(&part.undefined);
-        expect.exempt.extend_from_slice(&part.exempt);
+/// The commands without what the recipe adds for this very compiler, where it adds something: a compiler that
+/// moves is a change of the host, and so is what follows from it.
+pub(super) fn plain(plan: &BuildPlan, run: &Commands) -> Option<Commands> {
+    fn asks<T>(list: &[Conditional<T>], cell: &Cell<'_>) -> bool {
+        list.iter().any(|c| c.when.compiler.is_some() && c.when.holds(cell))
     }
-    expect
+    let (recipe, cell) = (&*plan.recipe, plan.cell());
+    let for_compiler = asks(&recipe.flags, &cell)
+        || asks(&recipe.env, &cell)
+        || asks(&recipe.patches, &cell)
+        || asks(&recipe.configure, &cell)
+        || asks(&recipe.compile, &cell)
+        || asks(&recipe.install, &cell);
+    let for_any = Cell { compiler: None, ..cell };
+    for_compiler
+        .then(|| commands(plan, &for_any))
+        .filter(|plain| plain != run)
+}
+
+impl BuildPlan {
+    /// What the audit expects besides the claims.
+    pub fn expect(&self) -> Expect {
+        let mut expect = Expect::default();
+        for part in holding(&self.recipe.expect, &self.cell()) {
+            expect.files.extend_from_slice(&part.files);
+            expect.undefined.extend_from_slice(&part.undefined);
+            expect.exempt.extend_from_slice(&part.exempt);
+        }
+        expect
+    }
+
+    /// What the host needs.
+    pub fn requires(&self) -> impl Iterator<Item = &Requirement> {
+        let cell = self.cell();
+        let list = self.recipe.requires.iter();
+        list.filter(move |c| c.when.holds(&cell)).map(|c| &c.value)
+    }
+
+    /// Patches of the recipe that apply to it, by the recipe's word.
+    pub fn has_patches(&self) -> bool {
+        holding(&self.recipe.patches, &self.cell()).next().is_some()
+    }
+
+    /// Why conditional parts of the recipe took part, each reason once.
+    pub fn notes(&self) -> Vec<&Reason> {
+        fn of<'a, T>(list: &'a [Conditional<T>], cell: &Cell<'_>, notes: &mut Vec<&'a Reason>) {
+            for reason in list
+                .iter()
+                .filter(|c| c.when.holds(cell))
+                .filter_map(|c| c.reason.as_ref())
+            {
+                if !notes.iter().any(|known| known.text == reason.text) {
+                    notes.push(reason);
+                }
+            }
+        }
+        let (recipe, cell, mut notes) = (&*self.recipe, self.cell(), Vec::new());
+        of(&recipe.flags, &cell, &mut notes);
+        of(&recipe.configure, &cell, &mut notes);
+        of(&recipe.env, &cell, &mut notes);
+        of(&recipe.patches, &cell, &mut notes);
+        of(&recipe.compile, &cell, &mut notes);
+        of(&recipe.install, &cell, &mut notes);
+        of(&recipe.requires, &cell, &mut notes);
+        of(&recipe.expect, &cell, &mut notes);
+        notes
+    }
+
+    /// A number that orders versions: `150018` for 15.18 (series of one number), `50718` for 5.7.18.
+    pub fn version_num(&self) -> u64 {
+        let at = |i: usize| u64::from(self.version.numbers().get(i).copied().unwrap_or(0));
+        if self.recipe.series_parts == 1 {
+            at(0) * 10_000 + at(1)
+        } else {
+            at(0) * 10_000 + at(1) * 100 + at(2)
+        }
+    }
 }
 
 /// The values that hold for a cell, in the recipe's order.
 fn holding<'a, T>(list: &'a [Conditional<T>], cell: &Cell<'_>) -> impl Iterator<Item = &'a T> {
     list.iter().filter(|c| c.when.holds(cell)).map(|c| &c.value)
-}
-
-/// Why parts of the recipe took part, each reason once.
-fn notes(recipe: &Recipe, cell: &Cell<'_>) -> Vec<Reason> {
-    fn of<T>(list: &[Conditional<T>], cell: &Cell<'_>, notes: &mut Vec<Reason>) {
-        for reason in list
-            .iter()
-            .filter(|c| c.when.holds(cell))
-            .filter_map(|c| c.reason.as_ref())
-        {
-            if !notes.iter().any(|known| known.text == reason.text) {
-                notes.push(reason.clone());
-            }
-        }
-    }
-    let mut notes = Vec::new();
-    of(&recipe.flags, cell, &mut notes);
-    of(&recipe.configure, cell, &mut notes);
-    of(&recipe.env, cell, &mut notes);
-    of(&recipe.patches, cell, &mut notes);
-    of(&recipe.compile, cell, &mut notes);
-    of(&recipe.install, cell, &mut notes);
-    of(&recipe.requires, cell, &mut notes);
-    of(&recipe.expect, cell, &mut notes);
-    notes
 }
 
 /// The limit of a recipe that a compiler breaks, and the reason the recipe gives for it.
@@ -226,16 +238,6 @@ fn limits(recipe: &Recipe, cell: &Cell<'_>, name: &BuildName) -> Vec<Error> {
         }
     };
     broken(recipe, cell, cell.family, compiler).map(refuse).collect()
-}
-
-/// A number that orders versions: `150018` for 15.18 (series of one number), `50718` for 5.7.18.
-fn version_num(version: &Version, series_parts: usize) -> u64 {
-    let at = |i: usize| u64::from(version.numbers().get(i).copied().unwrap_or(0));
-    if series_parts == 1 {
-        at(0) * 10_000 + at(1)
-    } else {
-        at(0) * 10_000 + at(1) * 100 + at(2)
-    }
 }
 
 /// Replaces the fields of a recipe's template that speak of a version.

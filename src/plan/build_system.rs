@@ -15,9 +15,9 @@ pub fn calls(
     prefix: &Path,
     toolchain: &Toolchain,
     flags: &Flags,
-    configure: &[Word],
-    compile: &[MakeCall],
-    install: &[MakeCall],
+    configure: Vec<Word>,
+    compile: Vec<MakeCall>,
+    install: Vec<MakeCall>,
 ) -> Vec<Call> {
     match system {
         BuildSystem::Autoconf => {
@@ -26,14 +26,14 @@ pub fn calls(
                 argv: autoconf(prefix, toolchain, flags, configure),
                 make: false,
             }];
-            calls.extend(compile.iter().map(|words| make(StepName::Compile, words, None)));
+            calls.extend(compile.into_iter().map(|words| make(StepName::Compile, words, None)));
             let destdir = Word::bm(
                 "DESTDIR={stage}",
                 "staging: the prefix appears only when it is complete",
             );
             calls.extend(
                 install
-                    .iter()
+                    .into_iter()
                     .map(|words| make(StepName::Install, words, Some(&destdir))),
             );
             calls
@@ -41,12 +41,12 @@ pub fn calls(
     }
 }
 
-fn autoconf(prefix: &Path, toolchain: &Toolchain, flags: &Flags, configure: &[Word]) -> Vec<Arg> {
+fn autoconf(prefix: &Path, toolchain: &Toolchain, flags: &Flags, configure: Vec<Word>) -> Vec<Arg> {
     let mut argv: Vec<Arg> = vec![
         Word::bm("../src/configure", "out of tree, the same way in every build").into(),
         Word::bm(format!("--prefix={}", prefix.display()), "the final path").into(),
     ];
-    argv.extend(configure.iter().cloned().map(Arg::from));
+    argv.extend(configure.into_iter().map(Arg::from));
     for (variable, program) in [
         ("CC", &toolchain.cc),
         ("CXX", &toolchain.cxx),
@@ -76,8 +76,8 @@ fn assignment(variable: &str, words: &[Word]) -> Arg {
     }
 }
 
-fn make(step: StepName, words: &[Word], extra: Option<&Word>) -> Call {
+fn make(step: StepName, words: MakeCall, extra: Option<&Word>) -> Call {
     let mut argv: Vec<Arg> = vec![Word::bm("make", "no -j: make draws from the job budget").into()];
-    argv.extend(words.iter().chain(extra).cloned().map(Arg::from));
+    argv.extend(words.into_iter().chain(extra.cloned()).map(Arg::from));
     Call { step, argv, make: true }
 }

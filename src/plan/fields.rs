@@ -20,7 +20,7 @@ pub struct Values<'a> {
     /// Version.
     pub version: &'a Version,
     /// Release part of names.
-    pub release: String,
+    pub release: &'a str,
     /// Variant.
     pub variant: &'a str,
     /// Toolchain, also the default one.
@@ -32,7 +32,7 @@ pub struct Values<'a> {
 impl Values<'_> {
     fn get(&self, field: &str) -> Option<String> {
         Some(match field {
-            "release" => self.release.clone(),
+            "release" => self.release.to_owned(),
             "variant" => self.variant.to_owned(),
             "toolchain" => self.toolchain.to_owned(),
             "prefix" => self.prefix.display().to_string(),
@@ -86,6 +86,9 @@ pub fn filled(word: &Word, value: impl Fn(&str) -> Option<String>) -> String {
 }
 
 fn replace(text: &str, value: impl Fn(&str) -> Option<String>) -> String {
+    if !text.contains('{') {
+        return text.to_owned();
+    }
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {

@@ -11,14 +11,12 @@
 //! What a recipe adds under a condition on the compiler follows from the host and stands apart: see
 //! [`FOR_COMPILER`].
 
-use std::collections::BTreeMap;
-
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::digest::{canonical, sha256};
 use crate::model::manifest::Tool;
 
-use super::{BuildPlan, Commands};
+use super::{BuildPlan, Call, Commands, assemble};
 
 /// Version of the canonical form.
 const FORMAT: u32 = 1;
@@ -31,10 +29,10 @@ pub const HOST_KEYS: [&str; 4] = ["toolchain", "native", "make", FOR_COMPILER];
 /// and `patches` are without it then.
 pub const FOR_COMPILER: &str = "for-compiler";
 
-/// Computes inputs, identity and what is unresolved.
+/// Computes the identity, and says what is unresolved.
 pub fn fill(plan: &mut BuildPlan) {
-    let mut unresolved = std::mem::take(&mut plan.unresolved);
-    if plan.source.commit.is_none() && plan.source.sha256.is_none() {
+    let mut unresolved: Vec<String> = plan.obstacles.iter().map(|o| o.headline().to_owned()).collect();
+    if plan.source.pin().is_none() {
         unresolved.push(format!(
             "{} `{}` is not pinned",
             plan.source.kind, plan.source.reference
@@ -51,64 +49,70 @@ pub fn fill(plan: &mut BuildPlan) {
     if plan.facts.make.is_none() {
         unresolved.push("program `make` is not there".to_owned());
     }
-    plan.inputs = inputs(plan);
-    plan.identity = unresolved.is_empty().then(|| sha256(canonical(&plan.inputs)));
+    plan.identity = unresolved.is_empty().then(|| sha256(canonical(&inputs(plan))));
     plan.unresolved = unresolved;
 }
 
-fn inputs(plan: &BuildPlan) -> Value {
-    let base = commands(plan.plain.as_deref().unwrap_or(&plan.run));
+/// The canonical inputs of a plan. Put together by moves: plans are many, and `json!` copies what it is given.
+pub(super) fn inputs(plan: &BuildPlan) -> Value {
+    let run = plan.run();
+    let plain = assemble::plain(plan, &run);
+    let base = commands(plain.as_ref().unwrap_or(&run));
     let toolchain = plan.facts.toolchain.as_ref();
-    let tools: BTreeMap<&str, Value> = toolchain
-        .iter()
-        .flat_map(|t| &t.record.tools)
-        .map(|(role, tool)| (role.as_str(), content(tool)))
-        .collect();
-    let native = toolchain
-        .filter(|_| plan.claims.march.as_deref() == Some("native"))
-        .map(|t| t.native.as_str());
-    let mut inputs = json!({
-        "format": FORMAT,
-        "product": plan.product,
-        "version": plan.version,
-        "source": {
-            "kind": plan.source.kind,
-            "commit": plan.source.commit,
-            "sha256": plan.source.sha256,
-        },
-        "patches": base["patches"],
-        "prefix": plan.prefix.display().to_string(),
-        "commands": base["commands"],
-        "env": base["env"],
-        "toolchain": tools,
-        "native": native,
-        "make": plan.facts.make.as_ref().map(content),
-        "dependencies": {},
-        "profile": null,
-    });
-    if plan.plain.is_some() {
-        inputs[FOR_COMPILER] = commands(&plan.run);
+    let tools = toolchain.iter().flat_map(|t| &t.record.tools);
+    let native = toolchain.filter(|_| plan.claims.march.as_deref() == Some("native"));
+    let mut inputs = Map::from_iter(base);
+    inputs.extend(
+        [
+            ("format", FORMAT.into()),
+            ("product", plan.product().as_str().into()),
+            ("version", plan.version.to_string().into()),
+            (
+                "source",
+                json!({
+                    "kind": plan.source.kind,
+                    "commit": plan.source.commit,
+                    "sha256": plan.source.sha256,
+                }),
+            ),
+            ("prefix", plan.prefix.display().to_string().into()),
+            (
+                "toolchain",
+                tools.map(|(role, tool)| (role.as_str(), content(tool))).collect(),
+            ),
+            ("native", native.map(|t| t.native.as_str()).into()),
+            ("make", plan.facts.make.as_ref().map(content).into()),
+            ("dependencies", json!({})),
+            ("profile", Value::Null),
+        ]
+        .map(|(key, value)| (key.to_owned(), value)),
+    );
+    if plain.is_some() {
+        inputs.insert(FOR_COMPILER.to_owned(), Map::from_iter(commands(&run)).into());
     }
-    inputs
+    inputs.into()
 }
 
-fn commands(run: &Commands) -> Value {
-    let calls = run.calls.iter().map(|call| {
-        let argv: Vec<&str> = call.argv.iter().map(|a| a.text.as_str()).collect();
-        json!([call.step.as_str(), argv])
-    });
-    let env: BTreeMap<&str, &str> = run.env.iter().map(|(k, v)| (k.as_str(), v.text.as_str())).collect();
+fn commands(run: &Commands) -> [(String, Value); 3] {
+    let argv = |call: &Call| -> Value { call.argv.iter().map(|a| a.text.as_str()).collect() };
+    let calls = run.calls.iter();
+    let calls = calls.map(|call| Value::from(vec![call.step.as_str().into(), argv(call)]));
+    let env = run.env.iter().map(|(name, word)| (name.as_str(), word.text.as_str()));
     let patches = run.patches.iter().map(|p| json!([p.file, p.strip, p.sha256]));
-    json!({
-        "commands": calls.collect::<Vec<_>>(),
-        "env": env,
-        "patches": patches.collect::<Vec<_>>(),
-    })
+    [
+        ("commands".to_owned(), calls.collect()),
+        (
+            "env".to_owned(),
+            Value::Object(env.map(|(k, v)| (k.to_owned(), v.into())).collect()),
+        ),
+        ("patches".to_owned(), patches.collect()),
+    ]
 }
 
 /// A tool as it enters an identity: not by its path.
 fn content(tool: &Tool) -> Value {
-    json!({ "version": tool.version, "sha256": tool.sha256 })
+    let [version, sha256] = [&tool.version, &tool.sha256].map(|text| Value::from(text.as_str()));
+    [("version", version), ("sha256", sha256)].into_iter().collect()
 }
 
 /// One difference between the inputs of a prefix and those planned now.

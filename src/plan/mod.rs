@@ -14,6 +14,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -21,14 +22,11 @@ use crate::error::Error;
 use crate::model::build::{Request, Variant};
 use crate::model::manifest::{Tool, ToolchainRecord};
 use crate::model::name::{BuildName, ProductName};
-use crate::model::recipe::{
-    Claims, CostHint, Driver, Expect, Family, Flags, Hint, Origin, Reason, Requirement, Smoke, SourceKind, Toolchain,
-    Word,
-};
+use crate::model::recipe::{Cell, Claims, Family, Flags, Origin, Recipe, SourceKind, Toolchain, Word};
 use crate::model::version::Version;
 
 pub use crate::model::step::StepName;
-pub use assemble::{Ground, fits, for_version, plan};
+pub use assemble::{fits, for_version, plan};
 
 /// One argument of a command: its text and the words it was put together from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,6 +99,36 @@ pub struct SourcePlan {
     pub origin: Option<Origin>,
 }
 
+impl SourcePlan {
+    /// A source that nothing pins yet; `pinned_by` is who will. See the fields.
+    pub fn new(kind: SourceKind, urls: Vec<String>, reference: String, pinned_by: &str) -> Self {
+        SourcePlan {
+            kind,
+            urls,
+            is_tag: false,
+            reference,
+            commit: None,
+            sha256: None,
+            distro_package: None,
+            pinned_by: pinned_by.to_owned(),
+            origin: None,
+        }
+    }
+
+    /// Pins it: a git source to a full commit, any other to a sha256.
+    pub fn set_pin(&mut self, pin: String) {
+        match self.kind {
+            SourceKind::Git => self.commit = Some(pin),
+            SourceKind::Tarball | SourceKind::Local => self.sha256 = Some(pin),
+        }
+    }
+
+    /// What pins it, when known: the full commit, or the sha256 of the archive or of the local tree.
+    pub fn pin(&self) -> Option<&str> {
+        self.commit.as_deref().or(self.sha256.as_deref())
+    }
+}
+
 /// A patch that applies to this build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PatchPlan {
@@ -164,69 +192,87 @@ pub struct Commands {
     pub calls: Vec<Call>,
 }
 
-/// A build, planned to the last word.
+/// What all plans of one product stand on in a run.
+#[derive(Debug, Clone, Default)]
+pub struct Ground {
+    /// Root of the prefixes.
+    pub root: PathBuf,
+    /// Hash of the text of each patch file of the recipe.
+    pub patch_sha256: BTreeMap<String, String>,
+    /// Variables of the user that reach the steps.
+    pub passed: BTreeMap<String, Word>,
+}
+
+/// A build, planned to the last word. What its commands follow from is shared between the plans of a run, and
+/// the words themselves are made when they are asked for: plans are many, and few are run.
 #[derive(Debug, Clone)]
 pub struct BuildPlan {
     /// Name, also of the prefix.
     pub name: BuildName,
     /// Links to the prefix.
     pub links: Vec<BuildName>,
-    /// Product.
-    pub product: ProductName,
     /// Version.
     pub version: Version,
-    /// `15`, `5.7`.
-    pub series: String,
-    /// Orders versions as a number.
-    pub version_num: u64,
     /// Variant.
     pub variant: Variant,
+    /// Recipe.
+    pub recipe: Arc<Recipe>,
     /// Toolchain.
-    pub toolchain: Toolchain,
+    pub toolchain: Arc<Toolchain>,
     /// Final path.
     pub prefix: PathBuf,
     /// Source.
     pub source: SourcePlan,
-    /// Flags, environment, patches, commands.
-    pub run: Commands,
     /// What the name claims.
     pub claims: Claims,
-    /// What the audit expects besides.
-    pub expect: Expect,
-    /// What the host needs.
-    pub requires: Vec<Requirement>,
-    /// Smoke test.
-    pub smoke: Smoke,
-    /// argv of a command smoke test.
-    pub smoke_command: Vec<Word>,
-    /// For drivers.
-    pub driver: Driver,
-    /// What it costs, about, before it was measured.
-    pub cost: CostHint,
-    /// Symptoms and remedies.
-    pub hints: Vec<Hint>,
-    /// Why conditional parts of the recipe took part.
-    pub notes: Vec<Reason>,
     /// Why it must not be built like this: a compiler that does not work.
     pub obstacles: Vec<Error>,
-    /// The commands without what the recipe adds for this very compiler, where it adds something: a
-    /// compiler that moves is a change of the host, and so is what follows from it.
-    pub plain: Option<Box<Commands>>,
     /// Host facts the plan was made with.
-    pub facts: Facts,
-    /// Hash of `inputs`; `None` while something is unresolved.
+    pub facts: Arc<Facts>,
+    /// Hash of the inputs; `None` while something is unresolved.
     pub identity: Option<String>,
-    /// Canonical inputs.
-    pub inputs: Value,
     /// What is not known yet.
     pub unresolved: Vec<String>,
-    /// Recipe file's text, for `.bm/recipe/`.
-    pub recipe_text: std::sync::Arc<str>,
+    /// Release part of the name.
+    release: String,
+    /// Flags of a one-off sweep.
+    extra_cflags: Vec<Word>,
+    ground: Arc<Ground>,
 }
 
 impl BuildPlan {
     /// Family of the compiler.
     pub fn family(&self) -> Family {
         self.toolchain.family
+    }
+
+    /// Product.
+    pub fn product(&self) -> &ProductName {
+        &self.recipe.product
+    }
+
+    /// `15`, `5.7`.
+    pub fn series(&self) -> String {
+        self.version.series(self.recipe.series_parts)
+    }
+
+    /// Flags, environment, patches, commands. Made anew by each call, and always the same.
+    pub fn run(&self) -> Commands {
+        assemble::commands(self, &self.cell())
+    }
+
+    /// The canonical inputs, of which `identity` is the hash.
+    pub fn inputs(&self) -> Value {
+        identity::inputs(self)
+    }
+
+    /// What conditions of the recipe are asked about.
+    fn cell(&self) -> Cell<'_> {
+        Cell {
+            version: &self.version,
+            family: self.toolchain.family,
+            compiler: self.facts.toolchain.as_ref().and_then(|t| t.version.as_ref()),
+            source: self.source.kind,
+        }
     }
 }

@@ -7,21 +7,22 @@ use serde_json::{Value, json};
 use crate::model::recipe::{Family, Reason, Word};
 use crate::text::public_url;
 
-use super::{BuildPlan, Call, StepName};
+use super::{BuildPlan, Call, Commands, StepName};
 
 /// Version of the JSON of `show`.
 pub const SCHEMA: u32 = 1;
 
 /// The JSON of `bm show --json NAME`; the manifest has the same fields as they came out.
 pub fn json(plan: &BuildPlan) -> Value {
+    let run = plan.run();
     json!({
         "schema": SCHEMA,
         "name": plan.name,
         "aliases": plan.links,
-        "product": plan.product,
+        "product": plan.product(),
         "version": plan.version,
-        "version_num": plan.version_num,
-        "series": plan.series,
+        "version_num": plan.version_num(),
+        "series": plan.series(),
         "variant": plan.variant.name,
         "toolchain": plan.toolchain.name,
         "prefix": plan.prefix,
@@ -29,16 +30,16 @@ pub fn json(plan: &BuildPlan) -> Value {
         "unresolved": plan.unresolved,
         "sources": [source(plan)],
         "submodules": [],
-        "patches": plan.run.patches.iter().map(|p| json!({"file": p.file, "strip": p.strip, "sha256": p.sha256})).collect::<Vec<_>>(),
-        "steps": steps(plan),
+        "patches": run.patches.iter().map(|p| json!({"file": p.file, "strip": p.strip, "sha256": p.sha256})).collect::<Vec<_>>(),
+        "steps": steps(&run),
         "flags": {
-            "cflags": texts(&plan.run.flags.cflags),
-            "cxxflags": texts(&plan.run.flags.cxxflags),
-            "ldflags": texts(&plan.run.flags.ldflags),
+            "cflags": texts(&run.flags.cflags),
+            "cxxflags": texts(&run.flags.cxxflags),
+            "ldflags": texts(&run.flags.ldflags),
         },
         "claims": plan.claims,
         "dependencies": {},
-        "needs_system": plan.requires.iter().map(|r| json!({"need": r.need.to_string(), "packages": r.packages})).collect::<Vec<_>>(),
+        "needs_system": plan.requires().map(|r| json!({"need": r.need.to_string(), "packages": r.packages})).collect::<Vec<_>>(),
         "notes": notes(plan),
         "obstacles": obstacles(plan),
     })
@@ -46,8 +47,8 @@ pub fn json(plan: &BuildPlan) -> Value {
 
 /// Why conditional parts of the recipe took part.
 pub fn notes(plan: &BuildPlan) -> Value {
-    let note = |n: &Reason| json!({"reason": n.text, "origin": n.origin.to_string()});
-    plan.notes.iter().map(note).collect()
+    let note = |n: &&Reason| json!({"reason": n.text, "origin": n.origin.to_string()});
+    plan.notes().iter().map(note).collect()
 }
 
 /// Why it must not be built like this.
@@ -78,9 +79,8 @@ fn source(plan: &BuildPlan) -> Value {
 }
 
 /// Commands as data. `{stage}` is the staging directory of the build's work tree.
-pub fn steps(plan: &BuildPlan) -> Value {
-    let env: Value = plan
-        .run
+pub fn steps(run: &Commands) -> Value {
+    let env: Value = run
         .env
         .iter()
         .map(|(k, v)| (k.clone(), json!(v.text)))
@@ -89,8 +89,7 @@ pub fn steps(plan: &BuildPlan) -> Value {
     StepName::ALL
         .iter()
         .flat_map(|&step| {
-            let calls: Vec<Value> = plan
-                .run
+            let calls: Vec<Value> = run
                 .calls
                 .iter()
                 .filter(|c| c.step == step)
@@ -104,9 +103,14 @@ pub fn steps(plan: &BuildPlan) -> Value {
 
 /// The text of `bm show --explain`: every command, and where each word came from.
 pub fn explain(plan: &BuildPlan) -> String {
+    let run = plan.run();
     let mut lines = vec![format!(
         "{} = {} {}, variant {}, toolchain {}",
-        plan.name, plan.product, plan.version, plan.variant.name, plan.toolchain.name
+        plan.name,
+        plan.product(),
+        plan.version,
+        plan.variant.name,
+        plan.toolchain.name
     )];
     lines.extend(plan.links.iter().map(|link| format!("  also named {link}")));
     lines.push(format!("prefix    {}", plan.prefix.display()));
@@ -125,28 +129,23 @@ pub fn explain(plan: &BuildPlan) -> String {
         );
     }
     explain_source(plan, &mut lines);
-    lines.extend(plan.run.patches.iter().map(|patch| {
+    lines.extend(run.patches.iter().map(|patch| {
         format!(
             "patch     {} -p{} sha256 {}  [{}]",
             patch.file, patch.strip, patch.sha256, patch.origin
         )
     }));
-    lines.extend(plan.notes.iter().map(|note| format!("note      {note}")));
-    lines.extend(
-        plan.requires
-            .iter()
-            .map(|r| format!("needs     {}  [{}]", r.need, r.origin)),
-    );
-    if !plan.run.env.is_empty() {
+    lines.extend(plan.notes().iter().map(|note| format!("note      {note}")));
+    lines.extend(plan.requires().map(|r| format!("needs     {}  [{}]", r.need, r.origin)));
+    if !run.env.is_empty() {
         lines.push("environment of the commands, besides bm's own:".to_owned());
         lines.extend(
-            plan.run
-                .env
+            run.env
                 .iter()
                 .map(|(name, word)| format!("    {name}={}    {}", word.text, word.origin)),
         );
     }
-    for call in &plan.run.calls {
+    for call in &run.calls {
         explain_call(plan, call, &mut lines);
     }
     lines.join("\n") + "\n"
@@ -159,7 +158,7 @@ fn explain_source(plan: &BuildPlan, lines: &mut Vec<String>) {
         .first()
         .map_or_else(|| "-".to_owned(), |url| public_url(url));
     lines.push(format!("source    {} {} ({url})", source.kind, source.reference));
-    if let Some(pin) = source.commit.as_ref().or(source.sha256.as_ref()) {
+    if let Some(pin) = source.pin() {
         let by = &source.pinned_by;
         let from = source.origin.as_ref().map_or_else(|| by.clone(), ToString::to_string);
         lines.push(format!("  pinned to {pin}  [{from}]"));

@@ -8,11 +8,9 @@ use super::*;
 use crate::error::Exit;
 use crate::sample::{self, Ask, plan, recipe};
 
-fn argv(plan: &BuildPlan) -> Vec<Vec<&str>> {
-    fn of(call: &Call) -> Vec<&str> {
-        call.argv.iter().map(|a| a.text.as_str()).collect()
-    }
-    plan.run.calls.iter().map(of).collect()
+fn argv(plan: &BuildPlan) -> Vec<Vec<String>> {
+    let of = |call: Call| call.argv.into_iter().map(|a| a.text).collect();
+    plan.run().calls.into_iter().map(of).collect()
 }
 
 fn texts(words: &[Word]) -> Vec<&str> {
@@ -46,15 +44,15 @@ fn commands_have_every_word_in_its_place() {
     ];
     let want: [&[&str]; 3] = [&configure, &["make", "all"], &["make", "install", "DESTDIR={stage}"]];
     assert_eq!(argv(&plan), want);
-    assert_eq!(plan.run.env["DEMO"].text, "d21-o3_lto-gcc-2");
+    assert_eq!(plan.run().env["DEMO"].text, "d21-o3_lto-gcc-2");
     assert_eq!(
-        texts(&plan.smoke_command),
+        texts(&plan.recipe.smoke_command),
         ["bin/demo", "{version}"],
         "taken as it stands"
     );
     // Values do not hide where a word is written.
     assert_eq!(
-        plan.run.calls[0].argv[2].parts[0].origin.to_string(),
+        plan.run().calls[0].argv[2].parts[0].origin.to_string(),
         "recipes/demo.toml:12"
     );
 }
@@ -62,7 +60,7 @@ fn commands_have_every_word_in_its_place() {
 #[test]
 fn the_staging_directory_is_known_when_a_command_is_run() {
     let plan = plan(&recipe(&[]), Ask::default());
-    let staged = |call: usize, arg: usize| plan.run.calls[call].argv[arg].staged("/w/stage");
+    let staged = |call: usize, arg: usize| plan.run().calls[call].argv[arg].staged("/w/stage");
     assert_eq!(staged(2, 2), "DESTDIR=/w/stage");
     assert_eq!(staged(0, 11), "CFLAGS=-DV=21 -O3");
 }
@@ -76,10 +74,12 @@ fn braces_of_the_user_reach_the_program() {
     let cflags = [word("-DX={stage}", Origin::CommandLine("--cflags"))];
     let passed = BTreeMap::from([("DEMO".to_owned(), word("{version}", Origin::Environment))]);
     let plan = sample::plan_with(&recipe(&[]), Ask::default(), &cflags, &passed);
-    let cflags = plan.run.calls[0].argv.iter().find(|a| a.head() == "CFLAGS=").unwrap();
+    let run = plan.run();
+    let cflags = run.calls[0].argv.iter().find(|a| a.head() == "CFLAGS=").unwrap();
     assert_eq!(cflags.staged("no"), "CFLAGS=-DV=21 -O3 -DX={stage}");
     assert_eq!(
-        plan.run.env["DEMO"].text, "{version}",
+        plan.run().env["DEMO"].text,
+        "{version}",
         "and the user's variable wins over the recipe's"
     );
 }
@@ -87,7 +87,7 @@ fn braces_of_the_user_reach_the_program() {
 #[test]
 fn flags_merge_in_order_and_the_implied_level_comes_first() {
     let check = |ask: Ask<'_>, want: &[&str]| {
-        assert_eq!(texts(&plan(&recipe(&[]), ask).run.flags.cflags), want);
+        assert_eq!(texts(&plan(&recipe(&[]), ask).run().flags.cflags), want);
     };
     let clang = Ask {
         toolchain: "clang15",
@@ -124,7 +124,7 @@ fn flags_merge_in_order_and_the_implied_level_comes_first() {
         },
     );
     assert!(
-        plan.run.flags.cflags.is_empty(),
+        plan.run().flags.cflags.is_empty(),
         "without any flag the build system's own default holds"
     );
     assert!(argv(&plan)[0].iter().all(|a| !a.starts_with("CFLAGS")));
@@ -143,14 +143,14 @@ fn a_compiler_that_moves_changes_nothing_but_what_is_for_it() {
         )
     };
     let (old, new, gone) = (with(Some("12.2.0")), with(Some("16.1.0")), with(None));
-    assert_eq!(texts(&new.run.flags.cflags), ["-DV=21", "-std=gnu17", "-O3"]);
-    assert_eq!(old.inputs["commands"], new.inputs["commands"]);
-    assert_eq!(old.inputs.get(identity::FOR_COMPILER), None);
-    assert!(new.inputs[identity::FOR_COMPILER].to_string().contains("-std=gnu17"));
+    assert_eq!(texts(&new.run().flags.cflags), ["-DV=21", "-std=gnu17", "-O3"]);
+    assert_eq!(old.inputs()["commands"], new.inputs()["commands"]);
+    assert_eq!(old.inputs().get(identity::FOR_COMPILER), None);
+    assert!(new.inputs()[identity::FOR_COMPILER].to_string().contains("-std=gnu17"));
     assert_ne!(old.identity, new.identity);
     assert_eq!(
-        (&gone.inputs["commands"], gone.identity),
-        (&old.inputs["commands"], None)
+        (&gone.inputs()["commands"], gone.identity),
+        (&old.inputs()["commands"], None)
     );
     assert!(
         gone.unresolved[0].starts_with("toolchain `gcc`"),
@@ -168,7 +168,7 @@ fn reasons_stand_with_their_line() {
             ..Ask::default()
         },
     );
-    let notes: Vec<String> = plan.notes.iter().map(ToString::to_string).collect();
+    let notes: Vec<String> = plan.notes().iter().map(ToString::to_string).collect();
     assert_eq!(
         notes,
         [

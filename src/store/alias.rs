@@ -9,7 +9,7 @@ use std::path::{Component, Path};
 use fs_err as fs;
 
 use super::{disk, manifest, prepare};
-use crate::error::{Error, Exit, Result};
+use crate::error::{Error, Exit, IoContext as _, Result};
 use crate::layout::Layout;
 use crate::model::name::BuildName;
 
@@ -90,15 +90,50 @@ pub fn aliases_of(layout: &Layout, name: &BuildName) -> Result<Vec<BuildName>> {
 /// All links of bm's, sorted, with what they point to.
 pub fn all(layout: &Layout) -> Result<Vec<(BuildName, BuildName)>> {
     let mut found = Vec::new();
-    for entry in disk::names_in(layout.root())? {
-        let Some(alias) = entry.to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
+    for alias in links(layout)? {
         if let Some(of) = target(layout, &alias)? {
             found.push((alias, of));
         }
     }
     Ok(found)
+}
+
+/// Links of bm's that point to nothing, sorted, with what they point to. Costs nothing for the others.
+pub(super) fn dangling(layout: &Layout) -> Result<Vec<(BuildName, BuildName)>> {
+    let mut found = Vec::new();
+    for alias in links(layout)? {
+        if fs::metadata(layout.prefix(&alias)).is_err()
+            && let Some(of) = target(layout, &alias)?
+        {
+            found.push((alias, of));
+        }
+    }
+    Ok(found)
+}
+
+/// Whether `alias` is a link to `name` already.
+pub fn is_set(layout: &Layout, alias: &BuildName, name: &BuildName) -> bool {
+    fs::read_link(layout.prefix(alias)).is_ok_and(|target| target == Path::new(name.as_str()))
+}
+
+/// Names in the root that are links, whoever made them, sorted.
+fn links(layout: &Layout) -> Result<Vec<BuildName>> {
+    let read = || -> std::io::Result<Vec<BuildName>> {
+        let mut links = Vec::new();
+        // The directory itself tells what is a link: the many prefixes are not looked at.
+        for entry in fs::read_dir(layout.root())? {
+            let entry = entry?;
+            if entry.file_type()?.is_symlink() {
+                links.extend(entry.file_name().to_str().and_then(|name| name.parse().ok()));
+            }
+        }
+        links.sort();
+        Ok(links)
+    };
+    match read() {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(vec![]),
+        links => links.doing(|| format!("cannot list `{}`", layout.root().display())),
+    }
 }
 
 /// Removes one link.

@@ -108,9 +108,19 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
     sync_dir(dir_of(path))
 }
 
-/// Writes `path` unless something has that name already; says whether it wrote.
-pub fn write_new(path: &Path, bytes: &[u8]) -> Result<bool> {
-    let write = || match temp_with(dir_of(path), bytes)?.persist_noclobber(path) {
+/// Replaces `path` by `bytes` for readers, not for crashes: what may come out torn, since it can be made again.
+pub(super) fn write_unsynced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut temp = tempfile::Builder::new()
+        .prefix(&temp_prefix())
+        .permissions(std::fs::Permissions::from_mode(0o644))
+        .tempfile_in(dir_of(path))?;
+    temp.write_all(bytes)?;
+    temp.persist(path).map_err(|e| e.error).map(drop)
+}
+
+/// Writes `path` unless something has that name already; says whether it wrote. `scratch` is on the same file system.
+pub fn write_new(scratch: &Path, path: &Path, bytes: &[u8]) -> Result<bool> {
+    let write = || match temp_with(scratch, bytes)?.persist_noclobber(path) {
         Ok(_) => Ok(true),
         Err(e) if e.error.kind() == ErrorKind::AlreadyExists => Ok(false),
         Err(e) => Err(e.error),
@@ -373,8 +383,8 @@ mod tests {
     fn write_new_never_replaces_and_write_atomic_leaves_nothing_beside() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("record");
-        assert!(write_new(&path, b"one").unwrap());
-        assert!(!write_new(&path, b"two").unwrap());
+        assert!(write_new(dir.path(), &path, b"one").unwrap());
+        assert!(!write_new(dir.path(), &path, b"two").unwrap());
         assert_eq!(fs::read_to_string(&path).unwrap(), "one");
         write_atomic(&path, b"three").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "three");

@@ -30,7 +30,8 @@ pub(super) fn append(layout: &Layout, name: &BuildName, sealed: &Manifest, text:
     // A second build within the same second gets a longer name; nothing is ever replaced.
     for file in [format!("{stem}.json"), format!("{stem}-{seal8}.json")] {
         let path = dir.join(file);
-        if disk::write_new(&path, text.as_bytes())? {
+        // A crash leaves what it was writing where a sweep finds it, and need not look below every name.
+        if disk::write_new(&layout.state(), &path, text.as_bytes())? {
             return disk::sync_dir(&layout.history());
         }
         if fs::read(&path).doing(|| "cannot read the history".into())? == text.as_bytes() {

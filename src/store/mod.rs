@@ -11,6 +11,7 @@ pub mod files;
 #[cfg(test)]
 pub mod fixture;
 pub mod history;
+pub mod index;
 pub mod journal;
 pub mod lock;
 pub mod manifest;

@@ -102,14 +102,8 @@ fn failed_trees(layout: &Layout, policy: &SweepPolicy, lines: &mut Vec<String>) 
 
 /// Temporary files of processes that are gone.
 fn temp_files(layout: &Layout) -> Result<()> {
-    let mut dirs = vec![layout.state(), layout.journal()];
-    dirs.extend(
-        disk::names_in(&layout.history())?
-            .iter()
-            .map(|name| layout.history().join(name)),
-    );
-    for dir in dirs.iter().filter(|dir| dir.is_dir()) {
-        for name in disk::names_in(dir)? {
+    for dir in [layout.state(), layout.journal()] {
+        for name in disk::names_in(&dir)? {
             let Some(pid) = disk::temp_owner(&name) else { continue };
             if !lives(&pid.to_string()) {
                 disk::remove_file(&dir.join(name))?;
@@ -147,7 +141,7 @@ fn lives(pid: &str) -> bool {
 }
 
 fn dangling_links(layout: &Layout, locks: &Locks, lines: &mut Vec<String>) -> Result<()> {
-    for (alias, name) in alias::all(layout)? {
+    for (alias, name) in alias::dangling(layout)? {
         if disk::exists(&layout.prefix(&name))? {
             continue;
         }

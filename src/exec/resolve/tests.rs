@@ -18,8 +18,10 @@ fn context(dir: &Path) -> Context {
     let mut library = Library::load(&[]).unwrap();
     library.recipes = sample::recipes(sample::recipe(&[]));
     library.toolchains = sample::toolchains();
+    let layout = crate::layout::Layout::new(dir.join("root"), dir.join("cache"));
     Context {
-        layout: crate::layout::Layout::new(dir.join("root"), dir.join("cache")),
+        index: crate::store::index::Index::new(&layout),
+        layout,
         config: Config::default(),
         library,
         shell: Shell::new(Verbosity::Quiet),
