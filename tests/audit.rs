@@ -76,7 +76,7 @@ impl Project {
     fn install_launchers(&self, jobs: Option<&JobFifo>) {
         let (bin, record) = (self.path("bin"), self.path("record"));
         let tools = [("cc", self.cc.as_path())];
-        install_launchers(&bin, &record, jobs, self.family, &tools, Path::new(BM)).unwrap();
+        install_launchers(&bin, &record, jobs, None, self.family, &tools, Path::new(BM)).unwrap();
     }
 
     fn path(&self, sub: &str) -> PathBuf {
@@ -526,6 +526,7 @@ impl Probe {
             &bin,
             &record,
             jobs.as_ref(),
+            None,
             Family::Gcc,
             &[("cc", &real)],
             Path::new(BM),
