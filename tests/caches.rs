@@ -40,7 +40,9 @@ fn a_build_under_another_name_takes_all_objects_from_the_cache_and_proves_as_muc
     if !has("ccache") {
         return;
     }
-    let space = Space::new();
+    let mut space = Space::new();
+    // Many products name their sources by absolute paths.
+    space.recipe.compile.push("srcdir=$(abspath ../src)".into());
     // Whatever a user's own ccache is told: bm's is told by bm alone.
     let config = space.path("config.toml");
     fs::write(&config, "[env]\npass = [\"CCACHE_DISABLE\"]\n").unwrap();

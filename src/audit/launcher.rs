@@ -2,7 +2,7 @@
 //!
 //! Owns the links, their description (`.launcher.json`) and what one call does: append a record,
 //! then become the real compiler, or let a compiler cache answer. Reads no environment variable but
-//! PATH, changes nothing of the call but the number of parts an LTO link runs at once, the seed of
+//! PATH and, behind a cache, its own call; changes nothing of the call but the number of parts an LTO link runs at once, the seed of
 //! gcc's names inside LTO objects, and how paths into the work directory are written. Knows no builds.
 
 use std::collections::BTreeMap;
@@ -27,6 +27,15 @@ use crate::model::recipe::Family;
 
 /// Beside the links: what they stand for.
 const DESCRIPTION: &str = ".launcher.json";
+
+/// Name of the launcher that a compiler cache starts for what it does not have.
+const EXACT: &str = "bm-exact";
+
+/// The call that [`EXACT`] makes, as a JSON list.
+const EXACT_CALL: &str = "LAUNCHER_CALL";
+
+/// Longest call that a variable can carry; Linux takes 128 KiB.
+const LONGEST: usize = 100 << 10;
 
 /// The job budget an LTO link may borrow from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,7 +88,7 @@ pub fn install_launchers(
     };
     let text = serde_json::to_vec_pretty(&description).expect("names and paths given as text become JSON");
     fs::write(bin.join(DESCRIPTION), text).doing(|| "cannot describe the compiler launchers".to_owned())?;
-    for (name, _) in tools {
+    for name in tools.iter().map(|(name, _)| *name).chain([EXACT]) {
         link(bm_exe, &bin.join(name)).doing(|| format!("cannot make the launcher `{name}`"))?;
     }
     Ok(())
@@ -100,8 +109,8 @@ fn check_tool(name: &str, real: &Path, bm_exe: &Path) -> Result<()> {
             format!("cannot use `{}` as `{name}`: {why}", real.display()),
         )
     };
-    if name.contains('/') || name.is_empty() || name == "bm" {
-        return Err(bad("the name of a launcher is a plain file name other than `bm`"));
+    if name.contains('/') || ["", "bm", EXACT].contains(&name) {
+        return Err(bad("the name of a launcher is a plain file name, and not bm's own"));
     }
     if !real.is_absolute() {
         return Err(bad("its path is not absolute"));
@@ -192,6 +201,7 @@ fn directory_of(called: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
 /// before anything else.
 pub fn run_if_launched() {
     let failure = match launched_as() {
+        _ if called_as(EXACT) => make_exact_call(),
         Ok(None) => return,
         Ok(Some(launch)) => launch.run(std::env::args_os().skip(1).collect()),
         Err(e) => e,
@@ -199,6 +209,38 @@ pub fn run_if_launched() {
     // There is no `ui` in a launcher: its stderr is the step's log.
     let _ = writeln!(std::io::stderr(), "bm: {failure}");
     std::process::exit(i32::from(failure.exit().code()));
+}
+
+fn called_as(name: &str) -> bool {
+    std::env::args_os()
+        .next()
+        .is_some_and(|argv0| Path::new(&argv0).file_name().is_some_and(|n| n == name))
+}
+
+/// Becomes the compiler with the words the build gave it. A cache sorts them and adds some of its own, and clang writes
+/// all of them into debug information. Comes back only with a failure.
+fn make_exact_call() -> Error {
+    let call = std::env::var(EXACT_CALL).unwrap_or_default();
+    let words: Vec<String> = serde_json::from_str(&call).unwrap_or_default();
+    let Some((program, args)) = words.split_first() else {
+        return Error::new(
+            Exit::Bug,
+            format!("`{EXACT}` was started by something else than a compiler cache"),
+        );
+    };
+    let mut command = Command::new(program);
+    command.args(args).env_remove(EXACT_CALL);
+    without_cache(&mut command);
+    Error::new(Exit::Host, format!("cannot start `{program}`")).caused_by(command.exec())
+}
+
+/// Whatever the build steps were told of a compiler cache of the user's.
+fn without_cache(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"CCACHE_") {
+            command.env_remove(name);
+        }
+    }
 }
 
 impl Launch {
@@ -289,14 +331,19 @@ impl Launch {
             let _ = cached::note_passed(&self.record);
             return None;
         }
+        let exact: Option<Vec<&str>> = [self.real.as_os_str()]
+            .into_iter()
+            .chain(args.iter().map(OsString::as_os_str))
+            .map(OsStr::to_str)
+            .collect();
+        let exact = serde_json::to_string(&exact?).expect("words become JSON");
+        if exact.len() > LONGEST {
+            return None;
+        }
         let mut command = Command::new(&cache.program);
         command.arg(&self.real).args(args).env("PWD", HERE);
-        // Whatever the build steps were told of a cache of the user's.
-        for (name, _) in std::env::vars_os() {
-            if name.as_encoded_bytes().starts_with(b"CCACHE_") {
-                command.env_remove(name);
-            }
-        }
+        without_cache(&mut command);
+        command.env(EXACT_CALL, exact).env("CCACHE_PREFIX", EXACT);
         command.envs(cache.variables(&place.name(), words, &self.record));
         Some(command)
     }

@@ -39,7 +39,8 @@ impl Neutral {
 
     /// The working directory from the top of the work directory: `./build/src`.
     pub fn name(&self) -> String {
-        Path::new(".").join(&self.below).to_string_lossy().into_owned()
+        let parts = [Component::CurDir].into_iter().chain(self.below.components());
+        parts.collect::<PathBuf>().to_string_lossy().into_owned()
     }
 
     /// The word that writes [`Neutral::name`] into debug information in place of the real directory.
@@ -83,10 +84,10 @@ impl Neutral {
         while let (Some(Component::Normal(a)), Some(Component::Normal(b))) = (up.clone().next(), down.clone().next())
             && a == b
         {
-            (up.next(), down.next());
+            up.next();
+            down.next();
         }
-        let mut out: PathBuf = up.map(|_| Component::ParentDir).collect();
-        out.push(down.as_path());
+        let out: PathBuf = up.map(|_| Component::ParentDir).chain(down).collect();
         Some(if out.as_os_str().is_empty() {
             PathBuf::from(".")
         } else {
@@ -158,7 +159,7 @@ mod tests {
         let real = fs_err::canonicalize(&work).unwrap();
         let name = |cwd: &Path| Neutral::of(&link, cwd).map(|p| p.name());
         assert_eq!(name(&real.join("build/sub")).as_deref(), Some("./build/sub"));
-        assert_eq!(name(&real).as_deref(), Some("./"));
+        assert_eq!(name(&real).as_deref(), Some("."));
         assert_eq!(name(dir.path()), None);
         assert_eq!(neutral("build").word(), "-fdebug-prefix-map=/proc/self/cwd=./build");
     }
