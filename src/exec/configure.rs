@@ -1,7 +1,7 @@
 //! The configure step, and the answers that one build's configure leaves for the next.
 //!
 //! Owns `<cache>/configure`: autoconf's own cache files, one per key. The key holds all that can change an answer. A
-//! configure learns of its file by `CONFIG_SITE`, which it does not write into the build, as it would `--cache-file`.
+//! configure learns of its file by `CONFIG_SITE`, which it does not write into the build, as it would an option.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
