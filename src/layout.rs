@@ -146,6 +146,16 @@ impl Layout {
         self.cache.join("locks")
     }
 
+    /// ccache's directory, with bm's own settings in it.
+    pub fn ccache(&self) -> PathBuf {
+        self.cache.join("ccache")
+    }
+
+    /// Cached answers of configure scripts: `<key>.cache`.
+    pub fn configure_cache(&self) -> PathBuf {
+        self.cache.join("configure")
+    }
+
     /// Remembered tool hashes.
     pub fn tools(&self) -> PathBuf {
         self.cache.join("tools.json")
@@ -196,6 +206,17 @@ impl WorkDir {
     /// HOME of the children, empty.
     pub fn home(&self) -> PathBuf {
         self.0.join("home")
+    }
+
+    /// Where configure runs a second time, to be compared. Beside the build directory, so that the way to the source is
+    /// the same.
+    pub fn check(&self) -> PathBuf {
+        self.0.join("check")
+    }
+
+    /// configure's answers, private to this build.
+    pub fn configure_cache(&self) -> PathBuf {
+        self.0.join("config.cache")
     }
 
     /// First on the children's PATH: the recording launchers.

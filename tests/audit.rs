@@ -76,7 +76,7 @@ impl Project {
     fn install_launchers(&self, jobs: Option<&JobFifo>) {
         let (bin, record) = (self.path("bin"), self.path("record"));
         let tools = [("cc", self.cc.as_path())];
-        install_launchers(&bin, &record, jobs, self.family, &tools, Path::new(BM)).unwrap();
+        install_launchers(&bin, &record, jobs, None, self.family, &tools, Path::new(BM)).unwrap();
     }
 
     fn path(&self, sub: &str) -> PathBuf {
@@ -526,6 +526,7 @@ impl Probe {
             &bin,
             &record,
             jobs.as_ref(),
+            None,
             Family::Gcc,
             &[("cc", &real)],
             Path::new(BM),
@@ -672,9 +673,13 @@ fn response_files_reach_the_program_as_they_are_and_the_record_expanded() {
     let probe = Probe::new(r#"printf '%s\n' "$@""#);
     fs::write(probe.0.path().join("words"), "-O2 \"-DX=a b\" -c a.c").unwrap();
     let output = probe.command().arg("@words").output().unwrap();
-    assert_eq!(told(&output), "@words\n");
+    // The file is left as it is; what the launcher adds comes after it.
+    assert_eq!(told(&output), "@words\n-fdebug-prefix-map=/proc/self/cwd=.\n");
     let call = &probe.calls()[0];
-    assert_eq!(call.record.argv[1..], ["-O2", "-DX=a b", "-c", "a.c"]);
+    assert_eq!(
+        call.record.argv[1..],
+        ["-O2", "-DX=a b", "-c", "a.c", "-fdebug-prefix-map=/proc/self/cwd=."]
+    );
     assert_eq!(call.kind, record::Kind::Compile);
 }
 

@@ -495,6 +495,7 @@ fn every_event() -> Vec<What> {
             wall: 1.0,
             cpu: 1.0,
             max_rss_kib: 1,
+            cache: Some(bm::model::manifest::CacheUse::default()),
         },
         What::Waiting {
             build: build.clone(),

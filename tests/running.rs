@@ -450,7 +450,7 @@ fn several_builds_share_one_budget_of_compilers() {
     // Configure's and the probes' compilers are none of make's.
     space.ok(&["show", "fk10_o2"]);
     fs::write(&count, "").unwrap();
-    let ran = space.ok(&[&["build", "-j", "2", "-p", "4"], builds.as_slice()].concat());
+    let ran = space.ok(&[&["build", "-j", "2", "-p", "4", "--ccache", "off"], builds.as_slice()].concat());
     ran.assert(0, &[&["Done", "4 built"]]);
     let (mut now, mut most, mut total) = (0, 0, 0);
     for line in fs::read_to_string(&count).unwrap().lines() {

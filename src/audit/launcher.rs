@@ -1,9 +1,9 @@
 //! The recording launcher: bm under a compiler's name, first on the children's PATH.
 //!
 //! Owns the links, their description (`.launcher.json`) and what one call does: append a record,
-//! then become the real compiler. Reads no environment variable but PATH, changes nothing of the
-//! call but the number of parts an LTO link runs at once and the seed of gcc's names inside LTO
-//! objects. Knows no builds.
+//! then become the real compiler, or let a compiler cache answer. Reads no environment variable but
+//! PATH and, behind a cache, its own call; changes nothing of the call but the number of parts an LTO link runs at once, the seed of
+//! gcc's names inside LTO objects, and how paths into the work directory are written. Knows no builds.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -11,12 +11,14 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 
 use fs_err as fs;
 use serde::{Deserialize, Serialize};
 
+use super::cached::{self, CompilerCache};
 use super::flags::{Lto, effective, is_lto};
+use super::neutral::{HERE, Neutral};
 use super::record::{self, Kind};
 use crate::digest;
 use crate::error::{Error, Exit, IoContext, Result};
@@ -25,6 +27,15 @@ use crate::model::recipe::Family;
 
 /// Beside the links: what they stand for.
 const DESCRIPTION: &str = ".launcher.json";
+
+/// Name of the launcher that a compiler cache starts for what it does not have.
+const EXACT: &str = "bm-exact";
+
+/// The call that [`EXACT`] makes, as a JSON list.
+const EXACT_CALL: &str = "LAUNCHER_CALL";
+
+/// Longest call that a variable can carry; Linux takes 128 KiB.
+const LONGEST: usize = 100 << 10;
 
 /// The job budget an LTO link may borrow from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +51,8 @@ struct Description {
     family: Family,
     record: PathBuf,
     jobs: Option<JobFifo>,
+    #[serde(default)]
+    cache: Option<CompilerCache>,
     tools: BTreeMap<String, PathBuf>,
 }
 
@@ -53,6 +66,7 @@ pub fn install_launchers(
     bin: &Path,
     record: &Path,
     jobs: Option<&JobFifo>,
+    cache: Option<&CompilerCache>,
     family: Family,
     tools: &[(&str, &Path)],
     bm_exe: &Path,
@@ -66,6 +80,7 @@ pub fn install_launchers(
         family,
         record: record.to_owned(),
         jobs: jobs.cloned(),
+        cache: cache.cloned(),
         tools: tools
             .iter()
             .map(|(name, real)| ((*name).to_owned(), (*real).to_owned()))
@@ -73,7 +88,7 @@ pub fn install_launchers(
     };
     let text = serde_json::to_vec_pretty(&description).expect("names and paths given as text become JSON");
     fs::write(bin.join(DESCRIPTION), text).doing(|| "cannot describe the compiler launchers".to_owned())?;
-    for (name, _) in tools {
+    for name in tools.iter().map(|(name, _)| *name).chain([EXACT]) {
         link(bm_exe, &bin.join(name)).doing(|| format!("cannot make the launcher `{name}`"))?;
     }
     Ok(())
@@ -94,8 +109,8 @@ fn check_tool(name: &str, real: &Path, bm_exe: &Path) -> Result<()> {
             format!("cannot use `{}` as `{name}`: {why}", real.display()),
         )
     };
-    if name.contains('/') || name.is_empty() || name == "bm" {
-        return Err(bad("the name of a launcher is a plain file name other than `bm`"));
+    if name.contains('/') || ["", "bm", EXACT].contains(&name) {
+        return Err(bad("the name of a launcher is a plain file name, and not bm's own"));
     }
     if !real.is_absolute() {
         return Err(bad("its path is not absolute"));
@@ -120,10 +135,21 @@ fn same_file(a: &Path, b: &Path) -> bool {
 /// A call that came in under a compiler's name.
 #[derive(Debug)]
 pub struct Launch {
+    name: String,
     real: PathBuf,
     record: PathBuf,
     jobs: Option<JobFifo>,
+    cache: Option<CompilerCache>,
     family: Family,
+}
+
+/// A call, recorded and ready.
+struct Prepared {
+    command: Command,
+    /// Tokens it holds.
+    held: Option<Borrowed>,
+    /// The same call through the compiler cache.
+    cached: Option<Command>,
 }
 
 /// Whether this process was started as a launcher. Costs nothing when started as `bm`.
@@ -154,9 +180,11 @@ fn find_launch(argv0: &OsStr, path: Option<&OsStr>) -> Result<Option<Launch>> {
     let mut description: Description = serde_json::from_slice(&text)
         .map_err(|e| Error::new(Exit::Host, format!("cannot understand `{}`", file.display())).caused_by(e))?;
     Ok(description.tools.remove(name).map(|real| Launch {
+        name: name.to_owned(),
         real,
         record: description.record,
         jobs: description.jobs,
+        cache: description.cache,
         family: description.family,
     }))
 }
@@ -173,6 +201,7 @@ fn directory_of(called: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
 /// before anything else.
 pub fn run_if_launched() {
     let failure = match launched_as() {
+        _ if called_as(EXACT) => make_exact_call(),
         Ok(None) => return,
         Ok(Some(launch)) => launch.run(std::env::args_os().skip(1).collect()),
         Err(e) => e,
@@ -182,19 +211,61 @@ pub fn run_if_launched() {
     std::process::exit(i32::from(failure.exit().code()));
 }
 
+fn called_as(name: &str) -> bool {
+    std::env::args_os()
+        .next()
+        .is_some_and(|argv0| Path::new(&argv0).file_name().is_some_and(|n| n == name))
+}
+
+/// Becomes the compiler with the words the build gave it. A cache sorts them and adds some of its own, and clang writes
+/// all of them into debug information. Comes back only with a failure.
+fn make_exact_call() -> Error {
+    let call = std::env::var(EXACT_CALL).unwrap_or_default();
+    let words: Vec<String> = serde_json::from_str(&call).unwrap_or_default();
+    let Some((program, args)) = words.split_first() else {
+        return Error::new(
+            Exit::Bug,
+            format!("`{EXACT}` was started by something else than a compiler cache"),
+        );
+    };
+    let mut command = Command::new(program);
+    command.args(args).env_remove(EXACT_CALL);
+    without_cache(&mut command);
+    Error::new(Exit::Host, format!("cannot start `{program}`")).caused_by(command.exec())
+}
+
+/// Whatever the build steps were told of a compiler cache of the user's.
+fn without_cache(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"CCACHE_") {
+            command.env_remove(name);
+        }
+    }
+}
+
 impl Launch {
     /// Records the call and becomes the compiler; comes back only with a failure.
     fn run(self, args: Vec<OsString>) -> Error {
         match self.prepare(args) {
-            Ok((command, None)) => self.become_compiler(command),
-            Ok((command, Some(tokens))) => self.run_and_give_back(command, tokens),
+            Ok(Prepared {
+                command,
+                held: Some(tokens),
+                ..
+            }) => self.run_and_give_back(command, tokens),
+            Ok(Prepared {
+                command,
+                cached: Some(cached),
+                ..
+            }) => self.ask_cache(cached, command),
+            Ok(Prepared { command, .. }) => self.become_compiler(command),
             Err(e) => e,
         }
     }
 
-    /// The call to make, recorded, and the tokens it holds.
-    fn prepare(&self, mut args: Vec<OsString>) -> Result<(Command, Option<Borrowed>)> {
+    /// The call to make, recorded.
+    fn prepare(&self, mut args: Vec<OsString>) -> Result<Prepared> {
         let cwd = std::env::current_dir().doing(|| "cannot tell the working directory".to_owned())?;
+        let neutral = self.neutral(&mut args, &cwd);
         let mut words = self.words(&args, &cwd);
         let mut lto_jobs = 0;
         let mut held = None;
@@ -211,14 +282,70 @@ impl Launch {
             args.push(seed.into());
             words = self.words(&args, &cwd);
         }
+        let mut command = Command::new(&self.real);
+        command.args(&args);
+        if neutral.is_some() {
+            command.env("PWD", HERE);
+        }
+        let cached = neutral.and_then(|place| self.through_cache(&args, &words, &place));
         record::append(
             &self.record,
             &record::now(words, cwd, u32::try_from(lto_jobs).unwrap_or(u32::MAX)),
         )
         .doing(|| "cannot record a compiler call".to_owned())?;
-        let mut command = Command::new(&self.real);
-        command.args(args);
-        Ok((command, held))
+        Ok(Prepared { command, held, cached })
+    }
+
+    /// Makes a call that leaves something in the prefix say the same in every work directory.
+    fn neutral(&self, args: &mut Vec<OsString>, cwd: &Path) -> Option<Neutral> {
+        let words = self.words(args, cwd);
+        let (compiles, links) = match record::kind_of(&words) {
+            Kind::Probe => return None,
+            Kind::Compile => (true, false),
+            Kind::CompileAndLink => (true, true),
+            Kind::Link => (false, true),
+        };
+        // An LTO link compiles, and writes debug information of its own.
+        let lto = links && effective(words.iter().map(String::as_str)).lto.on();
+        let place = Neutral::of(self.work(), cwd).filter(|_| compiles || lto)?;
+        if compiles {
+            place.apply(args);
+        }
+        args.push(place.word().into());
+        Some(place)
+    }
+
+    fn work(&self) -> &Path {
+        self.record.parent().unwrap_or(&self.record)
+    }
+
+    fn through_cache(&self, args: &[OsString], words: &[String], place: &Neutral) -> Option<Command> {
+        let cache = self.cache.as_ref()?;
+        // The cache reads response files by rules of its own.
+        let plain = !args.iter().any(|a| a.as_encoded_bytes().starts_with(b"@"));
+        if !plain || !cache.takes(&self.name, words) {
+            return None;
+        }
+        if cached::has_fault(&self.record) {
+            // Only counts: it is no reason to fail a compile.
+            let _ = cached::note_passed(&self.record);
+            return None;
+        }
+        let exact: Option<Vec<&str>> = [self.real.as_os_str()]
+            .into_iter()
+            .chain(args.iter().map(OsString::as_os_str))
+            .map(OsStr::to_str)
+            .collect();
+        let exact = serde_json::to_string(&exact?).expect("words become JSON");
+        if exact.len() > LONGEST {
+            return None;
+        }
+        let mut command = Command::new(&cache.program);
+        command.arg(&self.real).args(args).env("PWD", HERE);
+        without_cache(&mut command);
+        command.env(EXACT_CALL, exact).env("CCACHE_PREFIX", EXACT);
+        command.envs(cache.variables(&place.name(), words, &self.record));
+        Some(command)
     }
 
     /// The call as it is recorded: the real program, response files read.
@@ -238,7 +365,7 @@ impl Launch {
         if self.family != Family::Gcc || !compiles || !lto || seeded {
             return None;
         }
-        let work = self.record.parent().unwrap_or(&self.record);
+        let work = std::fs::canonicalize(self.work()).unwrap_or_else(|_| self.work().to_owned());
         let place = cwd.strip_prefix(work).unwrap_or(cwd).to_string_lossy();
         let text = words.iter().skip(1).fold(place.into_owned(), |text, w| text + "\0" + w);
         Some(format!("-frandom-seed=0x{}", &digest::sha256(text.as_bytes())[..16]))
@@ -268,6 +395,35 @@ impl Launch {
         drop(tokens);
         match ended {
             Ok(status) => end_like(status),
+            Err(e) => self.not_started(&e),
+        }
+    }
+
+    /// Lets the cache answer. It reports a failure of the compiler as its own, so after a failure the compiler says
+    /// itself how it is: a broken or full cache must not fail a build.
+    fn ask_cache(&self, mut cached: Command, mut command: Command) -> Error {
+        let asked = cached
+            .stdin(Stdio::inherit())
+            .stdout(Stdio::inherit())
+            .stderr(Stdio::piped())
+            .output();
+        let said = match asked {
+            Ok(done) if done.status.success() => {
+                // Warnings; the build's log may be gone, as with any compiler.
+                let _ = std::io::stderr().write_all(&done.stderr);
+                std::process::exit(0);
+            }
+            Ok(done) => String::from_utf8_lossy(&done.stderr).into_owned(),
+            Err(e) => format!("{}: {e}", cached.get_program().to_string_lossy()),
+        };
+        match command.status() {
+            Ok(status) => {
+                if status.success() {
+                    // Failing, the next call finds out by itself.
+                    let _ = cached::note_fault(&self.record, said.trim());
+                }
+                end_like(status)
+            }
             Err(e) => self.not_started(&e),
         }
     }
@@ -333,18 +489,27 @@ mod tests {
     use super::*;
     use crate::exec::jobs::JobPool;
 
+    fn launch(record: &Path, family: Family) -> Launch {
+        Launch {
+            name: "cc".into(),
+            real: "/usr/bin/cc".into(),
+            record: record.to_owned(),
+            jobs: None,
+            cache: None,
+            family,
+        }
+    }
+
     /// What the compiler would get and the recorded number of parts, with a budget of so many free tokens.
     fn prepared(family: Family, line: &str, free: usize) -> (String, u32) {
         let dir = tempfile::tempdir().unwrap();
         let (pool, _) = JobPool::open(&dir.path().join("jobs"), free).unwrap();
         let fifo = pool.fifo().to_owned();
         let launch = Launch {
-            real: "/usr/bin/cc".into(),
-            record: dir.path().to_owned(),
             jobs: Some(JobFifo { path: fifo, at_most: 4 }),
-            family,
+            ..launch(dir.path(), family)
         };
-        let (command, held) = launch.prepare(line.split(' ').map(OsString::from).collect()).unwrap();
+        let Prepared { command, held, .. } = launch.prepare(line.split(' ').map(OsString::from).collect()).unwrap();
         let args: Vec<_> = command.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
         let calls = record::read_all(dir.path()).unwrap();
         assert_eq!(calls.len(), 1);
@@ -421,15 +586,13 @@ mod tests {
             (Family::Clang, "-flto=thin a.o", "-flto=thin a.o -flto-jobs=1"),
         ] {
             let launch = Launch {
-                real: "/usr/bin/cc".into(),
-                record: dir.path().to_owned(),
                 jobs: Some(JobFifo {
                     path: dir.path().join("absent"),
                     at_most: 4,
                 }),
-                family,
+                ..launch(dir.path(), family)
             };
-            let (command, held) = launch.prepare(line.split(' ').map(OsString::from).collect()).unwrap();
+            let Prepared { command, held, .. } = launch.prepare(line.split(' ').map(OsString::from).collect()).unwrap();
             let args: Vec<_> = command.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
             assert_eq!((args.join(" ").as_str(), held.is_none()), (want, true));
         }
@@ -446,9 +609,27 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (bin, record) = (dir.path().join("bin"), dir.path().join("record"));
         let exe = std::env::current_exe().unwrap();
-        install_launchers(&bin, &record, None, Family::Gcc, &[("cc1", Path::new("/bin/sh"))], &exe).unwrap();
+        install_launchers(
+            &bin,
+            &record,
+            None,
+            None,
+            Family::Gcc,
+            &[("cc1", Path::new("/bin/sh"))],
+            &exe,
+        )
+        .unwrap();
         // A second attempt in the same work directory finds the links there already.
-        install_launchers(&bin, &record, None, Family::Gcc, &[("cc1", Path::new("/bin/sh"))], &exe).unwrap();
+        install_launchers(
+            &bin,
+            &record,
+            None,
+            None,
+            Family::Gcc,
+            &[("cc1", Path::new("/bin/sh"))],
+            &exe,
+        )
+        .unwrap();
         let found = |argv0: &OsStr, path: &OsStr| find_launch(argv0, Some(path)).unwrap().map(|l| l.real);
         let path = std::env::join_paths([Path::new("/nonexistent"), &bin, Path::new("/bin")]).unwrap();
         let real = Some(PathBuf::from("/bin/sh"));
@@ -474,7 +655,7 @@ mod tests {
             ("a/b", Path::new("/bin/sh")),
         ] {
             let error =
-                install_launchers(dir.path(), dir.path(), None, Family::Gcc, &[(name, real)], &exe).unwrap_err();
+                install_launchers(dir.path(), dir.path(), None, None, Family::Gcc, &[(name, real)], &exe).unwrap_err();
             assert_eq!(error.exit(), Exit::Host, "{name} {}", real.display());
         }
         assert_eq!(

@@ -145,6 +145,16 @@ pub fn kind_of(argv: &[String]) -> Kind {
     Parsed::of(argv).kind()
 }
 
+/// Number of sources that a call names; `argv` with response files expanded.
+pub fn sources_of(argv: &[String]) -> usize {
+    Parsed::of(argv).sources.len()
+}
+
+/// Whether the word after this one belongs to it.
+pub fn takes_value(word: &str) -> bool {
+    WITH_VALUE.contains(&word)
+}
+
 /// Options whose next word belongs to them.
 const WITH_VALUE: &[&str] = &[
     "-o",

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::exec::decide::Rebuild;
+use crate::model::caching::{CompilerCaching, ConfigureCaching};
 use crate::model::recipe::SourceKind;
 use crate::plan::StepName;
 
@@ -215,6 +216,15 @@ pub struct Build {
     /// Begin no build that would not be done by TIME (`06:00`, the next one) or within it (`2h 30m`)
     #[arg(long, value_name = "TIME", value_parser = until)]
     pub until: Option<SystemTime>,
+
+    /// Take objects from ccache: `auto` where it is installed, `on` always, `off` never [default: config, else auto]
+    #[arg(long, value_name = "WHEN", hide_possible_values = true)]
+    pub ccache: Option<CompilerCaching>,
+
+    /// Take answers of configure from an equal one before: `auto` where all that decides is known, `on` always, `off`
+    /// never, `check` to run it both ways and compare [default: config, else auto]
+    #[arg(long, value_name = "WHEN", hide_possible_values = true)]
+    pub configure_cache: Option<ConfigureCaching>,
 
     /// Go on with the other builds after a failure (the default)
     #[arg(long, conflicts_with = "fail_fast")]

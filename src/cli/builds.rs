@@ -172,6 +172,8 @@ fn options(ctx: &Context, args: &Build) -> Result<Options> {
         parallel,
         load: args.load,
         until: args.until,
+        ccache: args.ccache.or(ctx.config.ccache).unwrap_or_default(),
+        configure_cache: args.configure_cache.or(ctx.config.configure_cache).unwrap_or_default(),
     })
 }
 

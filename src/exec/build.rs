@@ -6,11 +6,12 @@ use std::time::Instant;
 
 use fs_err as fs;
 
+use crate::audit::cached;
 use crate::audit::launcher::{self, JobFifo};
 use crate::error::{Error, Exit, IoContext as _, Result};
 use crate::layout::WorkDir;
 use crate::model::event::What;
-use crate::model::manifest::{PatchRecord, SourceRecord, StepRecord};
+use crate::model::manifest::{CacheUse, ConfigureCache, PatchRecord, SourceRecord, StepRecord};
 use crate::plan::{BuildPlan, Call, StepName};
 use crate::process::{self, Command, Ended, Jobserver, Limits, Outcome};
 use crate::source::{Log, patch};
@@ -33,6 +34,7 @@ pub(super) struct Attempt<'a> {
     pub(super) source: SourceRecord,
     pub(super) patches: Vec<PatchRecord>,
     pub(super) times: Vec<StepRecord>,
+    pub(super) configure_cache: Option<ConfigureCache>,
     /// What it will cost, for the views.
     forecast: Cost,
     /// Unless it goes on in a kept tree.
@@ -76,6 +78,7 @@ impl<'a> Attempt<'a> {
             forecast,
             fetched: None,
             _lock: lock,
+            configure_cache: None,
         }
     }
 
@@ -158,6 +161,7 @@ impl<'a> Attempt<'a> {
         self.source = kept.source;
         self.patches = kept.patches;
         let earlier = |t: &StepRecord| StepName::parse(&t.name).is_some_and(|s| s < step);
+        self.configure_cache = kept.configure_cache.filter(|_| step > StepName::Configure);
         self.times = kept.times.into_iter().filter(earlier).collect();
         fs::create_dir_all(&self.logs).doing(|| format!("cannot make `{}`", self.logs.display()))?;
         for later in StepName::ALL.into_iter().filter(|s| *s >= step) {
@@ -173,6 +177,8 @@ impl<'a> Attempt<'a> {
             if from.is_none_or(|f| step >= f) {
                 self.step(step, |a| match step {
                     StepName::Install => a.install(),
+                    // A tree that was there before is configured as it was then.
+                    StepName::Configure if from.is_none() => a.configure(),
                     _ => a.calls(step),
                 })?;
             }
@@ -181,10 +187,15 @@ impl<'a> Attempt<'a> {
     }
 
     fn calls(&mut self, step: StepName) -> Result<()> {
+        self.calls_in(step, &self.work.build(), &BTreeMap::new())
+    }
+
+    /// The commands of a step in a directory, with more variables.
+    pub(super) fn calls_in(&mut self, step: StepName, dir: &Path, more: &BTreeMap<String, String>) -> Result<()> {
         let plan = self.plan;
         let run = plan.run();
         let mut calls = run.calls.iter().filter(|c| c.step == step);
-        calls.try_for_each(|call| self.call(call))
+        calls.try_for_each(|call| self.call(call, dir, more))
     }
 
     fn install(&mut self) -> Result<()> {
@@ -302,6 +313,8 @@ impl<'a> Attempt<'a> {
             .filter_map(|w| Some((w.text.as_str(), real(&w.text)?)))
             .collect();
         let tools: Vec<(&str, &Path)> = tools.iter().map(|(name, path)| (*name, path.as_path())).collect();
+        let cache = self.runner.ccache.of_build(self.runner.ctx, self.plan)?;
+        cached::clear_fault(&self.work.record());
         let jobs = JobFifo {
             path: self.runner.pool.fifo().to_owned(),
             at_most: self.runner.pool.tokens(),
@@ -310,6 +323,7 @@ impl<'a> Attempt<'a> {
             &self.work.bin(),
             &self.work.record(),
             Some(&jobs),
+            cache.as_ref(),
             toolchain.family,
             &tools,
             &self.own_program()?,
@@ -348,12 +362,14 @@ impl<'a> Attempt<'a> {
     }
 
     /// One command as a child process, under a token of the job budget.
-    fn call(&mut self, call: &Call) -> Result<()> {
+    fn call(&mut self, call: &Call, dir: &Path, more: &BTreeMap<String, String>) -> Result<()> {
         let stage = self.work.stage().display().to_string();
+        let mut env = self.environment()?;
+        env.extend(more.clone());
         let command = Command {
             argv: call.argv.iter().map(|arg| arg.staged(&stage)).collect(),
-            env: self.environment()?,
-            dir: self.work.build(),
+            env,
+            dir: dir.to_owned(),
             log: self.log(call.step),
             limits: Limits::default(),
             run_as: None,
@@ -421,8 +437,15 @@ impl<'a> Attempt<'a> {
             wall: record.wall,
             cpu: record.cpu,
             max_rss_kib: record.max_rss_kib,
+            cache: self.compiler_cache().filter(|_| step == StepName::Compile),
         });
+        self.runner.ccache.say_fault(self.runner.ctx, &self.work);
         result
+    }
+
+    /// What the compiler cache has done for this tree.
+    pub(super) fn compiler_cache(&self) -> Option<CacheUse> {
+        cached::usage(&self.work.record())
     }
 
     /// Notes in the work tree how far the attempt has got.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Exit, Result};
 use crate::layout::{Layout, WorkDir};
-use crate::model::manifest::{PatchRecord, SourceRecord, StepRecord};
+use crate::model::manifest::{ConfigureCache, PatchRecord, SourceRecord, StepRecord};
 use crate::model::name::BuildName;
 use crate::plan::StepName;
 
@@ -36,6 +36,9 @@ pub(super) struct Kept {
     pub(super) patches: Vec<PatchRecord>,
     /// Steps that are done.
     pub(super) times: Vec<StepRecord>,
+    /// Where the answers of configure came from.
+    #[serde(default)]
+    pub(super) configure_cache: Option<ConfigureCache>,
     /// Environment of the steps, for `bm shell`.
     env: BTreeMap<String, String>,
 }
@@ -48,6 +51,7 @@ pub(super) fn note(attempt: &Attempt<'_>, step: StepName) {
         source: attempt.source.clone(),
         patches: attempt.patches.clone(),
         times: attempt.times.clone(),
+        configure_cache: attempt.configure_cache.clone(),
         env: attempt.environment().unwrap_or_default(),
     };
     let text = serde_json::to_string(&kept).expect("plain data becomes JSON");

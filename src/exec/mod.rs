@@ -4,6 +4,8 @@
 //! beyond its options.
 
 pub mod build;
+mod compiler_cache;
+mod configure;
 pub mod decide;
 pub mod failure;
 pub mod fetch;
@@ -23,6 +25,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::context::Context;
 use crate::error::{Error, Exit, Result};
+use crate::model::caching::{CompilerCaching, ConfigureCaching};
 use crate::model::event::{Event, What};
 use crate::model::name::BuildName;
 use crate::model::step::StepName;
@@ -60,6 +63,10 @@ pub struct Options {
     pub load: Option<f64>,
     /// No build begins that would not be done by then.
     pub until: Option<SystemTime>,
+    /// Use of a compiler cache.
+    pub ccache: CompilerCaching,
+    /// Use of configure's cached answers.
+    pub configure_cache: ConfigureCaching,
 }
 
 /// Everything a run of builds shares.
@@ -74,6 +81,7 @@ pub struct Runner<'a> {
     pub(crate) options: Options,
     pub(crate) fetches: Fetches,
     steps: Mutex<Steps>,
+    ccache: compiler_cache::Ccache,
     views: &'a [&'a dyn View],
     one_view_at_a_time: Mutex<()>,
     began: Instant,
@@ -118,7 +126,7 @@ impl<'a> Runner<'a> {
     /// Joins or makes the job budget.
     ///
     /// # Errors
-    /// When the root cannot be used.
+    /// When the root cannot be used, or a compiler cache is asked for and not there.
     pub fn new(
         ctx: &'a Context,
         net: Net,
@@ -127,6 +135,7 @@ impl<'a> Runner<'a> {
         options: Options,
         views: &'a [&'a dyn View],
     ) -> Result<Self> {
+        let ccache = compiler_cache::Ccache::new(options.ccache, &prober)?;
         ctx.make_root()?;
         store::prepare(&ctx.layout)?;
         let bm_exe = std::env::current_exe().map_err(|e| Error::io("cannot find bm's own program", &e))?;
@@ -141,6 +150,7 @@ impl<'a> Runner<'a> {
             options,
             fetches: Fetches::default(),
             steps: Mutex::default(),
+            ccache,
             views,
             one_view_at_a_time: Mutex::new(()),
             began: Instant::now(),

@@ -76,6 +76,8 @@ pub(super) fn manifest(attempt: &Attempt<'_>, proved: Proved, smoke: Smoke, file
         smoke,
         driver: plan.recipe.driver.clone(),
         times: attempt.times.clone(),
+        compiler_cache: attempt.compiler_cache(),
+        configure_cache: attempt.configure_cache.clone(),
         files: files.files,
         files_sha256: files.files_sha256.clone(),
         size: files.size,

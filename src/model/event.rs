@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use super::manifest::CacheUse;
 use super::name::BuildName;
 use super::step::StepName;
 
@@ -66,6 +67,9 @@ pub enum What {
         cpu: f64,
         /// Largest resident size of one process, KiB; 0 for steps of bm itself.
         max_rss_kib: u64,
+        /// What the compiler cache did for the build so far; absent where it took no part.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache: Option<CacheUse>,
     },
     /// A build waits for something other than its turn.
     Waiting {

@@ -72,6 +72,35 @@ pub struct StepRecord {
     pub max_rss_kib: u64,
 }
 
+/// What a compiler cache did for a build, in objects.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheUse {
+    /// Taken from the cache.
+    pub hits: usize,
+    /// Compiled, and put into the cache.
+    pub misses: usize,
+    /// Compiled past the cache, which would not take them or failed.
+    pub errors: usize,
+}
+
+impl CacheUse {
+    /// All objects that were asked for.
+    pub fn objects(&self) -> usize {
+        self.hits + self.misses + self.errors
+    }
+}
+
+/// The cached answers of a build's configure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigureCache {
+    /// Hash of all that can change an answer.
+    pub key: String,
+    /// Whether answers of an earlier build were used; else this build's were kept for later ones.
+    pub used: bool,
+    /// Whether configure ran both with and without them and made the same files.
+    pub checked: bool,
+}
+
 /// Flags of one kind of unit and how many units had them: evidence from debug information,
 /// object files and recorded command lines.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -288,6 +317,12 @@ pub struct Manifest {
     pub driver: Driver,
     /// Durations and memory per step.
     pub times: Vec<StepRecord>,
+    /// What the compiler cache did; absent where it took no part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compiler_cache: Option<CacheUse>,
+    /// Cached answers of configure; absent where they took no part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configure_cache: Option<ConfigureCache>,
     /// Installed files, in number; their list is `.bm/files.json`.
     pub files: usize,
     /// sha256 of `.bm/files.json`.

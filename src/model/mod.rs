@@ -1,6 +1,7 @@
 //! Domain types. No I/O, no clock, no environment.
 
 pub mod build;
+pub mod caching;
 pub mod event;
 pub mod manifest;
 pub mod name;

@@ -193,6 +193,20 @@ fn explain_call(plan: &BuildPlan, call: &Call, lines: &mut Vec<String>) {
                 .to_owned(),
         );
     }
+    if call.step == StepName::Configure {
+        lines.push(
+            "    answers may come from an equal configure before (outside the identity; `--configure-cache off`)"
+                .to_owned(),
+        );
+    }
+    if call.step == StepName::Compile {
+        lines.push(
+            "    each compile also gets -fdebug-prefix-map=/proc/self/cwd=./DIR from bm's recording launcher, and paths that are \
+             read in the work directory become relative: debug information names no work directory, and no code changes"
+                .to_owned(),
+        );
+        lines.push("    objects may come from ccache (outside the identity; `--ccache off`)".to_owned());
+    }
     if call.step == StepName::Compile && plan.claims.lto == Some(true) && plan.family() == Family::Gcc {
         lines.push(
             "    each LTO unit also gets -frandom-seed=HASH from bm's recording launcher: it names sections, changes no code"

@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::error::Error;
+use crate::model::caching::{CompilerCaching, ConfigureCaching};
 use crate::model::recipe::SourceKind;
 
 use super::at::At;
@@ -37,6 +38,12 @@ pub struct ConfigFile {
     /// Builds in flight, 1 to 4096.
     #[schemars(range(min = 1, max = 4096))]
     builds: Option<At<u32>>,
+    /// Whether objects may come from a compiler cache.
+    ccache: Option<CompilerCaching>,
+    /// Most bytes of the compiler cache: a number and `M`, `G` or `T`.
+    ccache_size: Option<At<String>>,
+    /// Whether answers of configure may come from an earlier build.
+    configure_cache: Option<ConfigureCaching>,
     /// Directories with recipes, sets, toolchains and patches of the user's own; later ones win.
     #[serde(default)]
     recipes: Vec<At<String>>,
@@ -79,6 +86,12 @@ pub struct Config {
     pub jobs: Option<u32>,
     /// Builds in flight, at least 1.
     pub builds: Option<u32>,
+    /// Use of a compiler cache.
+    pub ccache: Option<CompilerCaching>,
+    /// Most bytes of the compiler cache, as ccache writes it.
+    pub ccache_size: Option<String>,
+    /// Use of configure's cached answers.
+    pub configure_cache: Option<ConfigureCaching>,
     /// Overlay directories in order; absolute.
     pub recipes: Vec<PathBuf>,
     /// URL prefix to directory or URL.
@@ -115,6 +128,9 @@ fn convert(file: &ConfigFile, reader: &mut Reader<'_>) -> Config {
         }),
         jobs: file.jobs.as_ref().map(|n| count(n, "jobs", reader)),
         builds: file.builds.as_ref().map(|n| count(n, "builds", reader)),
+        ccache: file.ccache,
+        ccache_size: file.ccache_size.as_ref().map(|text| bytes(text, reader)),
+        configure_cache: file.configure_cache,
         recipes: file.recipes.iter().map(|path| absolute(path, reader)).collect(),
         mirrors: file
             .mirrors
@@ -142,6 +158,19 @@ fn count(number: &At<u32>, key: &str, reader: &mut Reader<'_>) -> u32 {
         );
     }
     **number
+}
+
+fn bytes(text: &At<String>, reader: &mut Reader<'_>) -> String {
+    let number = text.strip_suffix(['M', 'G', 'T']).unwrap_or_default();
+    let is_number = (1..=6).contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit());
+    if !is_number || number.bytes().all(|b| b == b'0') {
+        reader.problem(
+            text.span(),
+            "bad size",
+            "expected a number and `M`, `G` or `T`, such as `20G`",
+        );
+    }
+    text.to_string()
 }
 
 fn mirror(prefix: &At<String>, place: &At<String>, reader: &mut Reader<'_>) {
@@ -177,11 +206,14 @@ mod tests {
             from = "git"
             jobs = 8
             builds = 2
+            ccache = "off"
+            ccache-size = "5G"
+            configure-cache = "check"
             recipes = ["/srv/recipes"]
             [mirrors]
             "https://ftp.postgresql.org/" = "/srv/mirror"
             [env]
-            pass = ["CCACHE_DIR"]
+            pass = ["PKG_CONFIG_PATH"]
         "#;
         let config = config(text, "config.toml", Paint::Plain).unwrap();
         assert_eq!(config.root.as_deref(), Some(Path::new("/srv/bm")));
@@ -189,9 +221,13 @@ mod tests {
             (config.from, config.jobs, config.builds),
             (Some(SourceKind::Git), Some(8), Some(2))
         );
+        assert_eq!(
+            (config.ccache, config.ccache_size.as_deref(), config.configure_cache),
+            (Some(CompilerCaching::Off), Some("5G"), Some(ConfigureCaching::Check))
+        );
         assert_eq!(config.recipes, [Path::new("/srv/recipes")]);
         assert_eq!(config.mirrors["https://ftp.postgresql.org/"], "/srv/mirror");
-        assert_eq!(config.pass, ["CCACHE_DIR"]);
+        assert_eq!(config.pass, ["PKG_CONFIG_PATH"]);
     }
 
     #[test]
@@ -201,6 +237,9 @@ mod tests {
             ("jobs = 0", "bad number for `jobs` in the config"),
             ("jobs = 5000", "bad number for `jobs` in the config"),
             ("jobs = -1", "bad number for `jobs` in the config"),
+            ("ccache-size = \"0G\"", "bad size in the config"),
+            ("ccache-size = \"20\"", "bad size in the config"),
+            ("ccache = \"yes\"", "unknown value `yes` for `ccache` in the config"),
             ("from = \"local\"", "unknown value `local` for `from` in the config"),
             ("[mirrors]\n\"ftp\" = \"/x\"", "bad mirror in the config"),
             ("[mirrors]\n\"http://x/\" = \"x\"", "bad mirror in the config"),

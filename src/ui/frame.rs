@@ -444,6 +444,7 @@ mod tests {
             wall: 1.0,
             cpu: 0.0,
             max_rss_kib: 0,
+            cache: None,
         }
     }
 

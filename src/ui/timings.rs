@@ -137,6 +137,7 @@ impl Run {
                     wall,
                     cpu,
                     max_rss_kib,
+                    ..
                 } => {
                     let mut steps = run.build(build).steps.iter_mut().rev();
                     if let Some(open) = steps.find(|s| s.step == *step && s.ended.is_none()) {

@@ -47,6 +47,18 @@ impl View for Plain<'_> {
                     BuildResult::Failed => {}
                 }
             }
+            What::StepEnded {
+                build,
+                ok: true,
+                cache: Some(cache),
+                ..
+            } => {
+                let objects = text::count(cache.objects(), "object");
+                shell.status(
+                    "Cached",
+                    format!("{build}: {} of {objects} from the compiler cache", cache.hits),
+                );
+            }
             What::RunBegun { .. } | What::StepEnded { .. } | What::Load { .. } | What::RunEnded { .. } => {}
         }
     }

@@ -48,6 +48,13 @@ done
 if test -f "$srcdir/hooks/configure"; then sh "$srcdir/hooks/configure" || exit 1; fi
 # A site's settings and the caller's variables are what a real configure would pick up.
 if test -n "$CONFIG_SITE"; then . "$CONFIG_SITE"; fi
+if test -n "$cache_file" && test -r "$cache_file"; then echo "configure: loading cache $cache_file"; . "./$cache_file"; fi
+if test -z "${fk_cv_sizeof_long+set}"; then
+  fk_cv_sizeof_long=8
+  if test -f "$srcdir/hooks/answer"; then fk_cv_sizeof_long=`sh "$srcdir/hooks/answer"`; fi
+fi
+echo "checking size of long... $fk_cv_sizeof_long"
+case $fk_cv_sizeof_long in 4|8) ;; *) echo "configure: error: a long of $fk_cv_sizeof_long" >&2; exit 1 ;; esac
 CFLAGS="-g $CFLAGS $COPT $PROFILE"
 echo 'int main(void) { return 0; }' > conftest.c
 $CC $CFLAGS $LDFLAGS conftest.c -o conftest || { echo 'configure: error: C compiler cannot create executables' >&2; exit 77; }
@@ -56,10 +63,12 @@ rm -f conftest conftest.c
 {
   echo "/* made by configure */"
   echo "#define FK_VERSION \"$PACKAGE_VERSION\""
+  echo "#define FK_LONG $fk_cv_sizeof_long"
   if test -n "$ASSERTS"; then echo "#define USE_ASSERT_CHECKING 1"; else echo "/* #undef USE_ASSERT_CHECKING */"; fi
 } > fk_config.h
 sed -e "s|@prefix@|$prefix|" -e "s|@srcdir@|$srcdir|" -e "s|@CC@|$CC|" -e "s|@AR@|$AR|" \
   -e "s|@CFLAGS@|$CFLAGS|" -e "s|@LDFLAGS@|$LDFLAGS|" "$srcdir/Makefile.in" > Makefile
+if test -n "$cache_file"; then echo "fk_cv_sizeof_long=\${fk_cv_sizeof_long=$fk_cv_sizeof_long}" > "$cache_file"; fi
 "##;
 
 const MAKEFILE: &str = r#"prefix = @prefix@

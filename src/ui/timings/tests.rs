@@ -23,6 +23,7 @@ fn step(at: f64, build: &str, step: StepName, end: Option<(f64, bool, f64)>) -> 
             wall: until - at,
             cpu,
             max_rss_kib: 250_000,
+            cache: None,
         },
     }));
     events
