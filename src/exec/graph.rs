@@ -60,7 +60,7 @@ impl Graph {
             tasks[then].needs.push(first);
         }
         let mut graph = Graph { tasks };
-        for task in graph.from_the_end()? {
+        for task in graph.last_first()? {
             let rest = graph.tasks[task].feeds.iter().map(|&f| graph.tasks[f].path);
             let rest = rest.fold(0.0, f64::max);
             graph.tasks[task].path = graph.tasks[task].length + rest;
@@ -72,7 +72,7 @@ impl Graph {
     }
 
     /// All tasks, each after everything that needs it.
-    fn from_the_end(&self) -> Result<Vec<usize>, Vec<usize>> {
+    fn last_first(&self) -> Result<Vec<usize>, Vec<usize>> {
         let mut left: Vec<usize> = self.tasks.iter().map(|t| t.feeds.len()).collect();
         let mut order: Vec<usize> = (0..left.len()).filter(|&t| left[t] == 0).collect();
         let mut at = 0;
@@ -119,9 +119,13 @@ impl Graph {
         let mut ready: Vec<usize> = (0..self.tasks.len())
             .filter(|&t| self.tasks[t].state == State::Ready)
             .collect();
-        let longer = |a: &usize, b: &usize| self.tasks[*b].path.partial_cmp(&self.tasks[*a].path);
-        ready.sort_by(|a, b| longer(a, b).unwrap_or(Ordering::Equal));
+        ready.sort_by(|&a, &b| self.longer_first(a, b));
         ready
+    }
+
+    /// The order of [`Self::ready`], for any two tasks; equal ones are told apart by nothing.
+    pub fn longer_first(&self, a: usize, b: usize) -> Ordering {
+        self.tasks[b].path.total_cmp(&self.tasks[a].path)
     }
 
     /// Whether anything could begin or has begun.

@@ -36,6 +36,9 @@ const SAMPLE: Duration = Duration::from_secs(1);
 /// Sources that are fetched at the same time.
 const FETCHES: usize = 4;
 
+/// How long a build whose turn it is not waits for the source of one whose turn it is.
+const MOMENT: Duration = Duration::from_secs(2);
+
 /// How the first task of a build ended.
 enum Prepared<'r> {
     /// There is nothing more to do for it.
@@ -75,6 +78,7 @@ struct Run<'r> {
     fetching: usize,
     building: usize,
     failed_fast: bool,
+    held_back: Option<Instant>,
     pressure: Pressure,
     sampled: Instant,
 }
@@ -106,6 +110,7 @@ pub(super) fn run(runner: &Runner<'_>, plans: &[BuildPlan]) -> Result<Results> {
         fetching: 0,
         building: 0,
         failed_fast: false,
+        held_back: None,
         pressure: Pressure::new(runner.options.jobs, estimates.iter().map(|e| e.cost.memory()).max()),
         sampled: Instant::now(),
         estimates,
@@ -288,6 +293,9 @@ impl<'r> Run<'r> {
         let n = self.plans.len();
         for task in self.graph.ready().into_iter().filter(|&t| t >= n) {
             let i = task - n;
+            if self.waits_for_a_longer_one(task) {
+                return Ok(());
+            }
             match self.hindrance(i)? {
                 None => {}
                 Some(Hindrance::All) => return Ok(()),
@@ -325,6 +333,21 @@ impl<'r> Run<'r> {
             });
         }
         Ok(())
+    }
+
+    /// Whether a build that is to go first has its source almost here. After a moment it is not waited for any
+    /// more: an idle machine costs more than a bad order.
+    fn waits_for_a_longer_one(&mut self, task: usize) -> bool {
+        let n = self.plans.len();
+        let goes_first = |&i: &usize| {
+            let on_its_way = matches!(self.graph.state(i), State::Ready | State::Running);
+            on_its_way && self.graph.longer_first(i, task).then(i.cmp(&(task - n))).is_lt()
+        };
+        let waits = (0..n).any(|i| goes_first(&i));
+        if !waits {
+            self.held_back = None;
+        }
+        waits && self.held_back.get_or_insert_with(Instant::now).elapsed() < MOMENT
     }
 
     /// Why a build should not begin now.
@@ -397,18 +420,15 @@ impl<'r> Run<'r> {
         self.sampled = Instant::now();
         let runner = self.runner;
         let jobs = runner.pool.tokens();
-        match self.pressure.look(machine::available_memory(), jobs) {
-            None => {}
-            Some(Change::Fewer(jobs)) => {
-                if runner.pool.resize(jobs)? {
-                    runner
-                        .ctx
-                        .shell
-                        .warning(format!("memory is short: going on with {}", text::count(jobs, "job")));
-                }
-            }
-            Some(Change::More(jobs)) => {
-                runner.pool.resize(jobs)?;
+        if let Some(change) = self.pressure.look(machine::available_memory(), jobs) {
+            let (Change::Fewer(jobs) | Change::More(jobs)) = change;
+            let changed = runner.pool.resize(jobs)?;
+            if changed && change == Change::Fewer(jobs) {
+                let jobs = text::count(jobs, "job");
+                runner
+                    .ctx
+                    .shell
+                    .warning(format!("memory is short: going on with {jobs}"));
             }
         }
         runner.say(What::Load {
