@@ -111,9 +111,26 @@ fn other_flags_hit_nothing_and_profiles_do_not_use_the_cache() {
     }
     let mut space = Space::new();
     assert_eq!(build(&space, "fk10_o2", "one", &[])["compiler_cache"], used(0, OBJECTS));
-    // A macro that no source reads makes the same code, and clang would have written it down.
-    let more = build(&space, "fk10_o2", "two", &["--cflags", "-DUNUSED"]);
-    assert_eq!(more["compiler_cache"], used(0, OBJECTS));
+    let other = build(&space, "fk10_o2", "two", &["--cflags", "-fno-plt"]);
+    assert_eq!(other["compiler_cache"], used(0, OBJECTS));
+    // A macro that no source reads changes no byte of gcc's; clang writes it down.
+    let unused = ["--cflags", "-DUNUSED"];
+    assert_eq!(
+        build(&space, "fk10_o2", "macro", &unused)["compiler_cache"],
+        used(OBJECTS, 0)
+    );
+    build(
+        &space,
+        "fk10_o2",
+        "plain",
+        &[&unused[..], &["--ccache", "off"]].concat(),
+    );
+    assert_eq!(compiled(&space, "macro"), compiled(&space, "plain"));
+    if has("clang-14") {
+        build(&space, "fk10_o2_clang14", "clang", &[]);
+        let written = build(&space, "fk10_o2_clang14", "clang_macro", &unused);
+        assert_eq!(written["compiler_cache"], used(0, OBJECTS));
+    }
     let profile = build(
         &space,
         "fk10_o2",

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::record::{self, Kind};
 use crate::digest;
 use crate::model::manifest::CacheUse;
+use crate::model::recipe::Family;
 
 /// File in the record directory to which the cache appends what it did.
 const LOG: &str = "ccache.log";
@@ -74,15 +75,10 @@ impl CompilerCache {
             && !words.iter().any(never)
     }
 
-    /// The variables of one call: `words` as for [`CompilerCache::takes`], `place` the compile directory's name.
-    ///
-    /// ccache by itself leaves out words that only the preprocessor reads, since their effect is in what it hashes;
-    /// but clang writes all words into debug information, so all of them decide here.
-    pub fn variables(&self, place: &str, words: &[String], record: &Path) -> [(&'static str, String); 4] {
-        let text = words
-            .iter()
-            .skip(1)
-            .fold(format!("{}\0{place}", self.tools), |text, w| text + "\0" + w);
+    /// The variables of one call: `words` those that decide (see [`deciding`]), `place` the compile directory's name.
+    pub fn variables(&self, place: &str, words: &[&str], record: &Path) -> [(&'static str, String); 4] {
+        let start = format!("{}\0{place}", self.tools);
+        let text = words.iter().fold(start, |text, w| text + "\0" + w);
         let shown = |p: &Path| p.to_string_lossy().into_owned();
         [
             ("CCACHE_DIR", shown(&self.dir)),
@@ -114,6 +110,39 @@ impl CompilerCache {
         .join("\n")
             + "\n"
     }
+}
+
+/// The words of a compile that decide on its object, besides its preprocessed text; `words` with the program first.
+///
+/// What only gcc's preprocessor reads has all its effect in that text: a macro with the prefix in it, which many files
+/// get and few use, decides on those few. clang writes all its words into debug information, so all of them decide, and
+/// so they do where gcc writes down macros or words.
+pub fn deciding(words: &[String], family: Family) -> Vec<&str> {
+    const PREPROCESSOR: [&str; 3] = ["-D", "-U", "-I"];
+    let written = |w: &String| {
+        let debug = w.starts_with("-g") && w.ends_with('3');
+        debug || w.starts_with("-frecord") || w.starts_with("-fdebug-cpp")
+    };
+    let all = family != Family::Gcc || words.iter().any(written);
+    let mut found = vec![];
+    let mut words = words.iter().skip(1).map(String::as_str);
+    while let Some(word) = words.next() {
+        match PREPROCESSOR.iter().find(|o| word.starts_with(*o)) {
+            Some(option) if !all => {
+                if word == *option {
+                    words.next();
+                }
+            }
+            _ => {
+                found.push(word);
+                // The value of another option, however it looks.
+                if record::takes_value(word) {
+                    found.extend(words.next());
+                }
+            }
+        }
+    }
+    found
 }
 
 /// Notes that the cache failed where the compiler did not; the rest of the build goes past it.
@@ -231,18 +260,39 @@ mod tests {
                 tools: tools.into(),
                 ..cache()
             };
-            let [.., check, _] = cache.variables(place, &words(line), Path::new("/r"));
+            let [.., check, _] = cache.variables(place, &deciding(&words(line), Family::Gcc), Path::new("/r"));
             assert!(check.1.starts_with("string:"), "{check:?}");
             check.1
         };
-        let one = key("gcc 12", "./build", "/usr/bin/gcc -DA -c a.c");
-        assert_eq!(one, key("gcc 12", "./build", "/opt/bin/gcc -DA -c a.c"));
+        let one = key("gcc 12", "./build", "/usr/bin/gcc -O2 -c a.c");
+        assert_eq!(one, key("gcc 12", "./build", "/opt/bin/gcc -O2 -c a.c"));
         for other in [
-            key("gcc 13", "./build", "/usr/bin/gcc -DA -c a.c"),
-            key("gcc 12", "./build/x", "/usr/bin/gcc -DA -c a.c"),
-            key("gcc 12", "./build", "/usr/bin/gcc -DB -c a.c"),
+            key("gcc 13", "./build", "/usr/bin/gcc -O2 -c a.c"),
+            key("gcc 12", "./build/x", "/usr/bin/gcc -O2 -c a.c"),
+            key("gcc 12", "./build", "/usr/bin/gcc -O3 -c a.c"),
         ] {
             assert_ne!(one, other);
+        }
+    }
+
+    #[test]
+    fn what_only_the_preprocessor_reads_decides_where_it_is_written_down() {
+        for (family, line, want) in [
+            (
+                Family::Gcc,
+                "gcc -DA=1 -D B -I x -Iy -UC -O2 -o -D -c a.c",
+                "-O2 -o -D -c a.c",
+            ),
+            (Family::Gcc, "gcc -DA -include -Dh.h -c a.c", "-include -Dh.h -c a.c"),
+            (Family::Gcc, "gcc -DA -g3 -c a.c", "-DA -g3 -c a.c"),
+            (
+                Family::Gcc,
+                "gcc -DA -frecord-gcc-switches -c a.c",
+                "-DA -frecord-gcc-switches -c a.c",
+            ),
+            (Family::Clang, "clang -DA -Ix -c a.c", "-DA -Ix -c a.c"),
+        ] {
+            assert_eq!(deciding(&words(line), family).join(" "), want);
         }
     }
 

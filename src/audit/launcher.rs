@@ -344,7 +344,7 @@ impl Launch {
         command.arg(&self.real).args(args).env("PWD", HERE);
         without_cache(&mut command);
         command.env(EXACT_CALL, exact).env("CCACHE_PREFIX", EXACT);
-        command.envs(cache.variables(&place.name(), words, &self.record));
+        command.envs(cache.variables(&place.name(), &cached::deciding(words, self.family), &self.record));
         Some(command)
     }
 
@@ -357,7 +357,8 @@ impl Launch {
 
     /// gcc names the sections of an LTO object by chance, and static libraries carry them into the
     /// prefix. A seed of the call's own words, other for every unit, gives the same bytes each time
-    /// and changes no code; the words are those of the work directory, so that builds can share objects.
+    /// and changes no code. The words say the same in every work directory, and those that only the preprocessor reads
+    /// are left out, so that builds can share objects.
     fn seed(&self, words: &[String], cwd: &Path) -> Option<String> {
         let compiles = matches!(record::kind_of(words), Kind::Compile | Kind::CompileAndLink);
         let lto = effective(words.iter().map(String::as_str)).lto != Lto::Off;
@@ -367,7 +368,8 @@ impl Launch {
         }
         let work = std::fs::canonicalize(self.work()).unwrap_or_else(|_| self.work().to_owned());
         let place = cwd.strip_prefix(work).unwrap_or(cwd).to_string_lossy();
-        let text = words.iter().skip(1).fold(place.into_owned(), |text, w| text + "\0" + w);
+        let words = cached::deciding(words, self.family);
+        let text = words.iter().fold(place.into_owned(), |text, w| text + "\0" + w);
         Some(format!("-frandom-seed=0x{}", &digest::sha256(text.as_bytes())[..16]))
     }
 

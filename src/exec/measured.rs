@@ -144,6 +144,11 @@ impl Measured {
         disk::write_atomic(file, &text)
     }
 
+    /// Whether this very build was measured.
+    pub fn knows(&self, plan: &BuildPlan) -> bool {
+        self.builds.contains_key(plan.name.as_str())
+    }
+
     /// What a build will cost, from the same one or the one most like it.
     pub fn estimate(&self, plan: &BuildPlan) -> Estimate {
         let version = plan.version.to_string();
