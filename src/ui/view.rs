@@ -52,7 +52,7 @@ impl View for Plain<'_> {
                 ok: true,
                 cache: Some(cache),
                 ..
-            } => {
+            } if cache.hits > 0 => {
                 let objects = text::count(cache.objects(), "object");
                 shell.status(
                     "Cached",
