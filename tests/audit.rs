@@ -495,7 +495,11 @@ fn an_lto_link_borrows_free_tokens_and_gives_them_back() {
     let project = gcc();
     let (pool, _) = JobPool::open(&project.path("jobs"), 3).unwrap();
     let fifo = pool.fifo().to_owned();
-    project.install_launchers(Some(&JobFifo { path: fifo, at_most: 3 }));
+    project.install_launchers(Some(&JobFifo {
+        path: fifo,
+        at_most: 3,
+        memory: 0,
+    }));
     project.build(&with(NATIVE_LTO));
     accepted(&project.audit(&claims("3", Some("native"), true)));
     let links = project.proof().evidence().links;
@@ -607,7 +611,11 @@ fn borrowing(script: &str) -> (Probe, JobPool) {
         let (budget, _) = JobPool::open(&dir.join("jobs"), 2).unwrap();
         let path = budget.fifo().to_owned();
         pool = Some(budget);
-        Some(JobFifo { path, at_most: 4 })
+        Some(JobFifo {
+            path,
+            at_most: 4,
+            memory: 0,
+        })
     });
     (probe, pool.unwrap())
 }

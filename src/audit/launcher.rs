@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -20,6 +21,7 @@ use super::cached::{self, CompilerCache};
 use super::flags::{Lto, effective, is_lto};
 use super::neutral::{HERE, Neutral};
 use super::record::{self, Kind};
+use super::room;
 use crate::digest;
 use crate::error::{Error, Exit, IoContext, Result};
 use crate::exec::jobs::{self, Borrowed};
@@ -44,6 +46,8 @@ pub struct JobFifo {
     pub path: PathBuf,
     /// Most parts of one link at once, the link's own token included.
     pub at_most: usize,
+    /// Bytes of memory that the largest process of the build is expected to need.
+    pub memory: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -150,6 +154,8 @@ struct Prepared {
     held: Option<Borrowed>,
     /// The same call through the compiler cache.
     cached: Option<Command>,
+    /// Its turn among links that had to wait for memory.
+    _room: Option<File>,
 }
 
 /// Whether this process was started as a launcher. Costs nothing when started as `bm`.
@@ -250,6 +256,7 @@ impl Launch {
             Ok(Prepared {
                 command,
                 held: Some(tokens),
+                _room,
                 ..
             }) => self.run_and_give_back(command, tokens),
             Ok(Prepared {
@@ -257,7 +264,7 @@ impl Launch {
                 cached: Some(cached),
                 ..
             }) => self.ask_cache(cached, command),
-            Ok(Prepared { command, .. }) => self.become_compiler(command),
+            Ok(Prepared { command, _room, .. }) => self.become_compiler(command),
             Err(e) => e,
         }
     }
@@ -269,6 +276,10 @@ impl Launch {
         let mut words = self.words(&args, &cwd);
         let mut lto_jobs = 0;
         let mut held = None;
+        let room = self.jobs.as_ref().and_then(|jobs| {
+            let links = matches!(record::kind_of(&words), Kind::Link);
+            links.then(|| room::wait(&jobs.path.with_file_name("large-link"), jobs.memory))?
+        });
         if let (Some(fifo), Some(how)) = (&self.jobs, self.parallel_link(&words, &args)) {
             let tokens = jobs::borrow(&fifo.path, fifo.at_most.saturating_sub(1));
             lto_jobs = 1 + tokens.tokens();
@@ -293,7 +304,12 @@ impl Launch {
             &record::now(words, cwd, u32::try_from(lto_jobs).unwrap_or(u32::MAX)),
         )
         .doing(|| "cannot record a compiler call".to_owned())?;
-        Ok(Prepared { command, held, cached })
+        Ok(Prepared {
+            command,
+            held,
+            cached,
+            _room: room,
+        })
     }
 
     /// Makes a call that leaves something in the prefix say the same in every work directory.
@@ -508,7 +524,11 @@ mod tests {
         let (pool, _) = JobPool::open(&dir.path().join("jobs"), free).unwrap();
         let fifo = pool.fifo().to_owned();
         let launch = Launch {
-            jobs: Some(JobFifo { path: fifo, at_most: 4 }),
+            jobs: Some(JobFifo {
+                path: fifo,
+                at_most: 4,
+                memory: 0,
+            }),
             ..launch(dir.path(), family)
         };
         let Prepared { command, held, .. } = launch.prepare(line.split(' ').map(OsString::from).collect()).unwrap();
@@ -591,6 +611,7 @@ mod tests {
                 jobs: Some(JobFifo {
                     path: dir.path().join("absent"),
                     at_most: 4,
+                    memory: 0,
                 }),
                 ..launch(dir.path(), family)
             };

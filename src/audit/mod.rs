@@ -16,6 +16,7 @@ pub mod libraries;
 pub mod neutral;
 pub mod prefix;
 pub mod record;
+mod room;
 
 pub use collect::{Proof, Scope, collect};
 pub use judge::{Question, judge};

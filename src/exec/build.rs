@@ -322,6 +322,7 @@ impl<'a> Attempt<'a> {
         let jobs = JobFifo {
             path: self.runner.pool.fifo().to_owned(),
             at_most: self.runner.pool.tokens(),
+            memory: self.forecast.memory(),
         };
         launcher::install_launchers(
             &self.work.bin(),
