@@ -15,6 +15,7 @@
 #   bm's own CPU          CPU time of the bm process over that of all it started
 #   most compilers        most compilers seen running at once, by looking twice a second, and the budget
 #   memory of bm          largest resident size of the bm process
+#   nothing to do         CPU time of a second `bm build` of them all over that of `make` in the finished trees
 #
 # With KEEP_ROOT=DIR the prefixes stay below DIR. Needs perl, and git where the source is a commit.
 set -euo pipefail
@@ -135,3 +136,15 @@ timed by_hand
 cat "$dir/err"
 awk -v w="$wall" -v c="$cpu" -v j="$jobs" -v bm="$bm_wall" 'BEGIN {
   printf "%-28s %8.1f s\n%-28s %8.3f\n%-28s %8.3f\n", "script: makespan", w, "script: makespan / limit", w / (c / j), "makespan bm / script", bm / w }'
+
+# Nothing to do, both ways.
+make_again() {
+  local name
+  for name in "${names[@]}"; do make -C "$dir/hand/$name/build" -s; done
+}
+bm_again() { "$bm" build "${builds[@]}"; }
+timed make_again
+make_cpu=$cpu
+timed bm_again
+grep -q '0 built' "$dir/err" || { cat "$dir/err" >&2; exit 1; }
+awk -v m="$make_cpu" -v b="$cpu" 'BEGIN { printf "%-28s %8.4f  (%.3f s, make %.2f s)\n", "nothing to do: bm / make", b / m, b, m }'
