@@ -168,12 +168,7 @@ fn a_cache_that_cannot_be_used_is_said_once_and_fails_no_build() {
     fs::remove_file(cache.join("ccache")).unwrap();
     let ran = space.ok(&["build", "fk10_o2", "fk10_o3", "--rebuild"]);
     ran.assert(0, &[&["warning:", "no more room"], &["2 built"]]);
-    assert_eq!(
-        warnings(&ran) - 2,
-        1,
-        "one warning, two lines of `Cached`: {}",
-        ran.all()
-    );
+    assert_eq!(warnings(&ran), 1, "{}", ran.all());
     let want = json!({ "hits": 0, "misses": 0, "errors": OBJECTS });
     assert_eq!(space.manifest("fk10_o3")["compiler_cache"], want);
     // A source that does not compile is the compiler's to report, once, and no fault of the cache's.

@@ -507,11 +507,14 @@ mod tests {
     use super::*;
     use crate::exec::jobs::JobPool;
 
-    fn launch(record: &Path, family: Family) -> Launch {
+    /// With a work directory of its own, which this process does not run in wherever it was started.
+    fn launch(work: &Path, family: Family) -> Launch {
+        let record = work.join("record");
+        record::prepare(&record).unwrap();
         Launch {
             name: "cc".into(),
             real: "/usr/bin/cc".into(),
-            record: record.to_owned(),
+            record,
             jobs: None,
             cache: None,
             family,
@@ -533,7 +536,7 @@ mod tests {
         };
         let Prepared { command, held, .. } = launch.prepare(line.split(' ').map(OsString::from).collect()).unwrap();
         let args: Vec<_> = command.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
-        let calls = record::read_all(dir.path()).unwrap();
+        let calls = record::read_all(&dir.path().join("record")).unwrap();
         assert_eq!(calls.len(), 1);
         assert_eq!(calls[0].record.argv[1..], args, "the record shows what ran");
         let parts = calls[0].record.lto_jobs;
@@ -620,7 +623,7 @@ mod tests {
             assert_eq!((args.join(" ").as_str(), held.is_none()), (want, true));
         }
         assert!(
-            record::read_all(dir.path())
+            record::read_all(&dir.path().join("record"))
                 .unwrap()
                 .iter()
                 .all(|c| c.record.lto_jobs == 1)

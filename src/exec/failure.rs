@@ -10,9 +10,12 @@ use crate::model::name::BuildName;
 use crate::model::recipe::Hint;
 use crate::plan::StepName;
 use crate::process::{Ended, Outcome};
+use crate::store::disk;
 
 /// Lines of the log's end that an error shows.
 const TAIL: usize = 20;
+/// Free bytes below which a step that failed without a word is taken to have failed for the lack of more.
+const BRIM: u64 = 1 << 20;
 /// Bytes of a log that are looked at from its end; make's own complaint is always there.
 const WINDOW: u64 = 4 << 20;
 
@@ -48,7 +51,13 @@ pub fn of_step(
         }
     };
     let text = tail_of(log);
-    let exit = if disk_full(&text) { Exit::Host } else { Exit::Build };
+    // A disk that is full to the brim takes not even the message that says so.
+    let brimful = || first_error(&text).is_none() && disk::free_bytes(log).is_ok_and(|free| free < BRIM);
+    let exit = if disk_full(&text) || brimful() {
+        Exit::Host
+    } else {
+        Exit::Build
+    };
     let mut error = Error::new(
         exit,
         format!("build `{name}` failed in step `{}`: {how}", step.as_str()),
