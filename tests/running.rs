@@ -54,7 +54,8 @@ fn a_run_with_nothing_to_do_opens_no_manifest_and_locks_no_build() {
     space.release("1.1");
     let builds = ["build", "fk10_o2", "fk11_o2"];
     space.ok(&builds);
-    while !fs::read_to_string(space.root().join(".bm/index.json")).is_ok_and(|text| text.contains("fk11_o2")) {
+    let remembered = |text: String| text.contains("fk10_o2") && text.contains("fk11_o2");
+    while !fs::read_to_string(space.root().join(".bm/index.json")).is_ok_and(remembered) {
         space.ok(&builds);
     }
     let calls = space.path("calls");
