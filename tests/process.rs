@@ -541,12 +541,22 @@ fn a_supervisor_started_by_hand_explains_itself() {
 /// Starts this test binary again as a bm that runs one script.
 fn start_driver(space: &Space, script: &str) -> std::process::Child {
     fs::write(space.path().join("script"), script).unwrap();
-    std::process::Command::new(std::env::current_exe().unwrap())
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command
         .args(["--exact", "driver", "--ignored", "--nocapture"])
         .env("BM_TEST_DRIVER", space.path())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap()
+        .stdout(std::process::Stdio::piped());
+    // A shell that runs these tests in the background ignores some signals for them, and bm would keep to that.
+    // SAFETY: `signal` may be called between fork and exec.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(&mut command, || {
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        });
+    }
+    command.spawn().unwrap()
 }
 
 #[test]
