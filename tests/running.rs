@@ -382,7 +382,8 @@ fn a_kill_while_placing_and_sealing_a_rebuild_leaves_the_old_prefix_or_the_new_o
                 if manifest_inode(&space) != ino {
                     space.assert_tidy();
                 }
-                for dir in [".bm/journal", ".bm/previous", ".bm/jobs", ".bm/work/.trash"] {
+                space.assert_no_jobs();
+                for dir in [".bm/journal", ".bm/previous", ".bm/work/.trash"] {
                     assert_eq!(space.names_in(dir), Vec::<String>::new(), "{call} {n}: {dir}");
                 }
                 killed

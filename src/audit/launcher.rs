@@ -635,27 +635,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (bin, record) = (dir.path().join("bin"), dir.path().join("record"));
         let exe = std::env::current_exe().unwrap();
-        install_launchers(
-            &bin,
-            &record,
-            None,
-            None,
-            Family::Gcc,
-            &[("cc1", Path::new("/bin/sh"))],
-            &exe,
-        )
-        .unwrap();
         // A second attempt in the same work directory finds the links there already.
-        install_launchers(
-            &bin,
-            &record,
-            None,
-            None,
-            Family::Gcc,
-            &[("cc1", Path::new("/bin/sh"))],
-            &exe,
-        )
-        .unwrap();
+        for _ in 0..2 {
+            let tools = [("cc1", Path::new("/bin/sh"))];
+            install_launchers(&bin, &record, None, None, Family::Gcc, &tools, &exe).unwrap();
+        }
         let found = |argv0: &OsStr, path: &OsStr| find_launch(argv0, Some(path)).unwrap().map(|l| l.real);
         let path = std::env::join_paths([Path::new("/nonexistent"), &bin, Path::new("/bin")]).unwrap();
         let real = Some(PathBuf::from("/bin/sh"));

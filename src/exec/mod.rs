@@ -30,8 +30,8 @@ use crate::model::event::{Event, What};
 use crate::model::name::BuildName;
 use crate::model::step::StepName;
 use crate::plan::BuildPlan;
-use crate::probe::{Prober, host, machine};
-use crate::process::Jobserver;
+use crate::probe::{Prober, host};
+use crate::process::{self, Jobserver};
 use crate::source::Net;
 use crate::store::lock::{Holder, LockWait, Locking, Locks};
 use crate::store::manifest::ManifestState;
@@ -225,7 +225,7 @@ impl<'a> Runner<'a> {
         self.pool.recount()?;
         self.say(What::RunEnded {
             wall: self.began.elapsed().as_secs_f64(),
-            own_cpu: machine::own_cpu(),
+            own_cpu: process::own_cpu(),
         });
         Ok(results)
     }

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Scope;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::error::{Error, Exit, Result};
+use crate::error::{Exit, Result};
 use crate::model::event::{BuildResult, What};
 use crate::model::step::StepName;
 use crate::plan::BuildPlan;
@@ -58,10 +58,8 @@ enum Hindrance {
     All,
     /// Others may fit.
     This(String),
-    /// It will not begin in this run.
-    Never(String),
-    /// It cannot be made.
-    Fails(Error),
+    /// It ends like this, without having begun.
+    Ends(Result<Done>),
 }
 
 struct Run<'r> {
@@ -303,18 +301,10 @@ impl<'r> Run<'r> {
                     self.say_once(i, reason);
                     continue;
                 }
-                Some(Hindrance::Never(reason)) => {
-                    self.graph.start(task);
-                    for other in self.graph.fail(task) {
-                        self.skip(other - n, Some(format!("it needs `{}`", self.plans[i].name)));
-                    }
-                    self.skip(i, Some(reason));
-                    continue;
-                }
-                Some(Hindrance::Fails(error)) => {
+                Some(Hindrance::Ends(result)) => {
                     self.graph.start(task);
                     self.ready[i] = None;
-                    self.through(i, Err(error));
+                    self.through(i, result);
                     continue;
                 }
             }
@@ -360,11 +350,12 @@ impl<'r> Run<'r> {
                 .as_secs_f64();
             let need = estimate.alone(self.runner.pool.tokens());
             if need > left {
-                return Ok(Some(Hindrance::Never(format!(
+                let why = format!(
                     "it takes about {}, and there are {} left",
                     text::duration(need),
                     text::duration(left)
-                ))));
+                );
+                return Ok(Some(Hindrance::Ends(Ok(Done::Skipped(Some(why))))));
             }
         }
         // A build that has not come to compile may leave tokens unused for a moment only.
@@ -390,7 +381,7 @@ impl<'r> Run<'r> {
             }
             if estimate.basis == Basis::Same {
                 let error = disk::require_free(root, need).err();
-                return Ok(error.map(|e| Hindrance::Fails(e.detail("build", &self.plans[i].name))));
+                return Ok(error.map(|e| Hindrance::Ends(Err(e.detail("build", &self.plans[i].name)))));
             }
         }
         let (available, need) = (machine::available_memory(), estimate.cost.memory());

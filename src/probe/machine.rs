@@ -80,19 +80,6 @@ pub fn resident_below(pid: u32) -> u64 {
     total
 }
 
-/// CPU seconds of this process itself so far, its children not included.
-pub fn own_cpu() -> f64 {
-    // SAFETY: rusage is plain data, and getrusage only writes to it.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
-        usage
-    };
-    #[expect(clippy::cast_precision_loss, reason = "seconds of CPU time are far below 2^52")]
-    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
-    seconds(usage.ru_utime) + seconds(usage.ru_stime)
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

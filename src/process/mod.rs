@@ -29,7 +29,7 @@ pub use launch::unignore;
 pub use protocol::Jobserver;
 pub use running::{Running, set_supervisor, spawn};
 pub use signals::{Cancel, Urgency, install_handlers};
-pub use supervisor::supervise;
+pub use supervisor::{own_cpu, supervise};
 
 /// First argument with which bm becomes the supervisor of one step; `main` passes it to [`supervise`].
 pub const SUPERVISE: &str = "__supervise";

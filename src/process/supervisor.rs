@@ -109,7 +109,7 @@ fn supervise_one(children: &OwnedFd) -> io::Result<()> {
     let wall = began.elapsed().as_secs_f64();
     let (status, strays) = tree::sweep(leader)?;
     let ended = watch.verdict(status)?;
-    let (cpu, max_rss_kib) = cost();
+    let (cpu, max_rss_kib) = cost(libc::RUSAGE_CHILDREN);
     let _ = report(&Report::Ended(Outcome {
         ended,
         wall,
@@ -201,12 +201,17 @@ fn account_to_become(command: &Command) -> Result<Option<super::Account>, String
     }
 }
 
-/// CPU seconds and largest resident size (KiB) of everything reaped.
-fn cost() -> (f64, u64) {
+/// CPU seconds of this process itself so far, its children not included.
+pub fn own_cpu() -> f64 {
+    cost(libc::RUSAGE_SELF).0
+}
+
+/// CPU seconds and largest resident size (KiB) of this process, or of everything it has reaped.
+fn cost(of: libc::c_int) -> (f64, u64) {
     // SAFETY: rusage is plain data, and getrusage only writes to it.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
+        libc::getrusage(of, &raw mut usage);
         usage
     };
     #[expect(clippy::cast_precision_loss, reason = "seconds of CPU time are far below 2^52")]

@@ -511,6 +511,17 @@ impl Space {
             .filter(|n| n != ".trash")
             .collect();
         assert_eq!(work, Vec::<String>::new());
+        self.assert_no_jobs();
+    }
+
+    /// No bm is left in the books of the job budget.
+    pub fn assert_no_jobs(&self) {
+        for host in fs::read_dir(self.path("cache/jobs")).unwrap() {
+            let names = fs::read_dir(host.unwrap().path()).unwrap();
+            let names: Vec<String> = names.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+            assert!(names.iter().any(|n| n == "tokens"), "{names:?}");
+            assert!(!names.iter().any(|n| n.starts_with("held-")), "{names:?}");
+        }
     }
 
     /// Makes step `step` of the product stop at a gate while the file `armed` is there.

@@ -53,6 +53,11 @@ impl<'a> Books<'a> {
         (wanted > 0).then_some(Size { now, wanted })
     }
 
+    /// The same for those who are in it: a budget whose size was lost is the smallest there is.
+    pub(super) fn size_or_one(&self) -> Size {
+        self.size().unwrap_or(Size { now: 1, wanted: 1 })
+    }
+
     pub(super) fn set_size(&self, size: Size) -> io::Result<()> {
         fs::write(self.dir.join("size"), format!("{} {}\n", size.now, size.wanted))
     }
@@ -85,6 +90,11 @@ impl<'a> Books<'a> {
             });
         }
         Ok(sharers)
+    }
+
+    /// Tokens that the builds of all others hold.
+    pub(super) fn held_by_others(&self, own: &Entry) -> io::Result<usize> {
+        Ok(self.others(Some(own))?.iter().map(|o| o.held).sum())
     }
 
     /// This process among them.

@@ -191,7 +191,7 @@ impl JobPool {
         let count = || {
             let books = Books::open(dir)?;
             let entry = entry.lock().unwrap_or_else(PoisonError::into_inner);
-            let others: usize = books.others(Some(&entry))?.iter().map(|o| o.held).sum();
+            let others = books.held_by_others(&entry)?;
             if *held + others > 0 {
                 return Ok(0);
             }
@@ -213,7 +213,7 @@ impl JobPool {
             Kind::Ours { dir, entry } => {
                 let books = Books::open(dir)?;
                 let mut entry = entry.lock().unwrap_or_else(PoisonError::into_inner);
-                let others: usize = books.others(Some(&entry))?.iter().map(|o| o.held).sum();
+                let others = books.held_by_others(&entry)?;
                 self.settle(&books, *held + others)?;
                 if take(&self.fifo, 1)? == 0 {
                     // Without a build that could give one back, an empty pool would stay empty.
@@ -231,7 +231,7 @@ impl JobPool {
     /// Grows or shrinks the pool to what is wanted, as far as tokens are free, and takes out what a child put in
     /// without having taken it.
     fn settle(&self, books: &Books<'_>, held: usize) -> io::Result<Size> {
-        let mut size = books.size().unwrap_or(Size { now: 1, wanted: 1 });
+        let mut size = books.size_or_one();
         let surplus = (count(&self.fifo)? + held).saturating_sub(size.now);
         if surplus > 0 {
             take(&self.fifo, surplus)?;
@@ -249,7 +249,7 @@ impl JobPool {
 
     /// Only while no build runs. Gives the number of tokens that were missing.
     fn refill(&self, books: &Books<'_>) -> io::Result<usize> {
-        let size = books.size().unwrap_or(Size { now: 1, wanted: 1 });
+        let size = books.size_or_one();
         let found = drain(&self.fifo)?;
         put(&self.fifo, size.wanted)?;
         books.set_size(Size {
@@ -274,8 +274,8 @@ impl JobPool {
             let books = Books::open(dir)?;
             let mut entry = entry.lock().unwrap_or_else(PoisonError::into_inner);
             entry.set(*held)?;
-            let others: usize = books.others(Some(&entry))?.iter().map(|o| o.held).sum();
-            let mut size = books.size().unwrap_or(Size { now: 1, wanted: 1 });
+            let others = books.held_by_others(&entry)?;
+            let mut size = books.size_or_one();
             if size.now > size.wanted {
                 size.now -= 1;
                 return books.set_size(size);
