@@ -1,11 +1,15 @@
 //! The matrix of a recipe: which variants a name can spell, which cells there are, what they are
 //! called. Pure.
 
+pub mod choices;
+
 use crate::error::{Error, Exit, Result};
 use crate::model::build::{Request, Revision, Variant};
 use crate::model::name::{BuildName, ToolchainName, VariantName};
 use crate::model::recipe::{Recipe, Toolchain};
 use crate::model::version::Version;
+
+use choices::Choices;
 
 /// Reads a variant: listed, another spelling of a listed one, or composed from atoms in their order.
 pub fn variant(recipe: &Recipe, text: &str) -> Option<Variant> {
@@ -58,22 +62,47 @@ pub fn series_name(recipe: &Recipe, version: &Version) -> String {
         .expect("schema checks the fields of name templates")
 }
 
+/// The variant that a template with `{_variant}` leaves out.
+const PLAIN: &str = "def";
+
+/// The variant that a name spells, or leaves out.
+pub fn spelled_variant<'f>(recipe: &Recipe, fields: &'f crate::model::name::Fields) -> &'f str {
+    debug_assert!(fields.contains_key("variant") || recipe.names.build.is_optional("variant"));
+    fields.get("variant").map_or(PLAIN, String::as_str)
+}
+
 /// The whole name from its release part, variant and toolchain.
 ///
 /// # Errors
 /// When the recipe's template makes a text that is no build name.
 pub fn build_name(recipe: &Recipe, release: &str, variant: &str, toolchain: &Toolchain) -> Result<BuildName> {
+    name_with(recipe, release, variant, toolchain, &Choices::new())
+}
+
+/// Likewise, with choices that are not the defaults.
+///
+/// # Errors
+/// As [`build_name`].
+pub fn name_with(
+    recipe: &Recipe,
+    release: &str,
+    variant: &str,
+    toolchain: &Toolchain,
+    choices: &Choices,
+) -> Result<BuildName> {
     let text = recipe
         .names
         .build
         .format(|field| match field {
             "release" => Some(release.to_owned()),
+            "variant" if variant == PLAIN && recipe.names.build.is_optional("variant") => None,
             "variant" => Some(variant.to_owned()),
             "toolchain" if toolchain.default => None,
             "toolchain" => Some(toolchain.name.to_string()),
             _ => None,
         })
         .expect("schema checks the fields of name templates");
+    let text = text + &choices::suffix(recipe, choices);
     text.parse().map_err(|e| {
         Error::new(
             Exit::Usage,

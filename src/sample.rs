@@ -150,6 +150,7 @@ pub fn facts(compiler: Option<&str>) -> Facts {
         }),
         toolchain_missing: None,
         make: Some(tool("GNU Make 4.3")),
+        cmake: None,
     }
 }
 
@@ -199,6 +200,7 @@ pub fn plan_with(recipe: &Recipe, ask: Ask<'_>, cflags: &[Word], passed: &BTreeM
             chosen_name: None,
             links: vec![],
             extra_cflags: cflags.to_vec(),
+            choices: BTreeMap::new(),
         },
         version,
         source: SourcePlan {
@@ -212,6 +214,8 @@ pub fn plan_with(recipe: &Recipe, ask: Ask<'_>, cflags: &[Word], passed: &BTreeM
             pinned_by: "recipe".to_owned(),
             origin: None,
         },
+        choices: matrix::choices::in_force(recipe, &ask.version.parse().unwrap(), &BTreeMap::new()).unwrap(),
+        needs: vec![],
     };
     let patches = recipe.patches.iter().map(|p| p.value.file.clone());
     let ground = Ground {

@@ -9,7 +9,7 @@ mod unlisted;
 use std::collections::{BTreeMap, HashMap};
 
 use crate::error::{Error, Exit, Result};
-use crate::matrix;
+use crate::matrix::{self, choices};
 use crate::model::build::{Request, Revision};
 use crate::model::name::{BuildName, ProductName, SetName, ToolchainName};
 use crate::model::recipe::{Recipe, Set, SourceKind, Toolchain};
@@ -153,18 +153,20 @@ impl<'a> Names<'a> {
                 "toolchain" => matrix::toolchain(self.toolchains, value).is_some_and(|t| !t.default),
                 _ => false,
             };
-            for fields in recipe.names.build.read(text, &accepts) {
+            let Some((plain, choices)) = choices::split(recipe, text) else { continue };
+            for fields in recipe.names.build.read(plain, &accepts) {
                 for release in self.releases(recipe, &fields["release"]) {
                     if let Release::EmptySeries(series) = &release {
                         empty_series = Some((recipe.product.clone(), series.clone()));
                         continue;
                     }
-                    let request = self.request(
+                    let mut request = self.request(
                         recipe,
                         &release,
-                        &fields["variant"],
+                        matrix::spelled_variant(recipe, &fields),
                         fields.get("toolchain").map(String::as_str),
                     );
+                    request.choices.clone_from(&choices);
                     readings.push(self.finish(recipe, request, text)?);
                 }
             }
@@ -201,9 +203,9 @@ impl<'a> Names<'a> {
         let asked: BuildName = text.parse().map_err(|e| Error::new(Exit::Usage, format!("{e}")))?;
         let name = match &request.revision {
             Revision::Release(version) => {
-                let toolchain = &self.toolchains[&request.toolchain];
-                let release = matrix::release_name(recipe, version);
-                matrix::build_name(recipe, &release, request.variant.name.as_str(), toolchain)?
+                choices::in_force(recipe, version, &request.choices)?;
+                request.choices = choices::beside_default(recipe, version, &request.choices);
+                self.name_of(recipe, version, &request)?
             }
             // Known only when the distribution's index has been read; until then the alias stands.
             _ => asked.clone(),
@@ -212,6 +214,55 @@ impl<'a> Names<'a> {
             request.links.push(asked);
         }
         Ok((name, request))
+    }
+
+    /// The canonical name of a release's build.
+    fn name_of(&self, recipe: &Recipe, version: &Version, request: &Request) -> Result<BuildName> {
+        let toolchain = &self.toolchains[&request.toolchain];
+        let release = matrix::release_name(recipe, version);
+        matrix::name_with(recipe, &release, request.variant.name.as_str(), toolchain, &request.choices)
+    }
+
+    /// Makes choices for the builds of every product that declares the option. Links of a name are dropped where the
+    /// name changes: they stand for another build.
+    ///
+    /// # Errors
+    /// Exit 2 where no selected product has an option, or a release not the choice.
+    pub fn choose(&self, requests: &mut [(BuildName, Request)], made: &choices::Choices) -> Result<()> {
+        for (option, choice) in made {
+            let mut taken = false;
+            for (name, request) in requests.iter_mut() {
+                let recipe = &self.recipes[&request.product];
+                if recipe.options.iter().all(|o| o.name != *option) {
+                    continue;
+                }
+                taken = true;
+                request.choices.insert(option.clone(), choice.clone());
+                if let Revision::Release(version) = &request.revision {
+                    choices::in_force(recipe, version, &request.choices)?;
+                    request.choices = choices::beside_default(recipe, version, &request.choices);
+                    let chosen = self.name_of(recipe, version, request)?;
+                    if chosen != *name {
+                        *name = chosen;
+                        request.links.clear();
+                    }
+                }
+            }
+            if !taken {
+                let mut known: Vec<String> = Vec::new();
+                for (_, request) in requests.iter() {
+                    let options = self.recipes[&request.product].options.iter();
+                    known.extend(options.map(|o| o.name.clone()).filter(|o| !known.contains(o)).collect::<Vec<_>>());
+                }
+                let error = Error::new(Exit::Usage, format!("no selected build has an option `{option}`"));
+                return Err(error.hint(match (did_you_mean(option, known.iter().map(String::as_str)), known.is_empty()) {
+                    (Some(near), _) => near,
+                    (None, true) => "their recipes declare none".to_owned(),
+                    (None, false) => format!("options are {}", quoted(&known, "and")),
+                }));
+            }
+        }
+        Ok(())
     }
 
     /// The toolchain that names leave out.

@@ -133,6 +133,10 @@ pub struct Selection {
     )]
     pub cflags: Option<String>,
 
+    /// Choose OPTION's CHOICE for the builds whose recipes declare it (ssl=system); shows in their names
+    #[arg(long, value_name = "OPTION=CHOICE", help_heading = "Source")]
+    pub set: Vec<String>,
+
     /// Use only what is already here
     #[arg(long, help_heading = "Source")]
     pub offline: bool,

@@ -34,7 +34,7 @@ pub fn build(ctx: &Context, args: &Build) -> Ended {
     let requests = requests(ctx, &args.selection)?;
     let mut planner = Planner::new(ctx);
     let reach = if args.dry_run { Reach::Known } else { Reach::Network };
-    let mut plans = planner.plans(requests.clone(), &net, reach)?;
+    let mut plans = exec::without_idle_needs(ctx, planner.plans(requests.clone(), &net, reach)?, options.rebuild);
     if args.dry_run {
         say_plan(ctx, &plans, options.rebuild);
         say_forecast(ctx, &forecast(ctx, &plans, &options));
@@ -45,7 +45,7 @@ pub fn build(ctx: &Context, args: &Build) -> Ended {
         install(ctx, &planner.prober, &missing).map_err(one)?;
         // A compiler may have come with the packages, and directories on PATH: all is looked at again.
         planner = Planner::new(ctx);
-        plans = planner.plans(requests, &net, reach)?;
+        plans = exec::without_idle_needs(ctx, planner.plans(requests, &net, reach)?, options.rebuild);
         missing = super::host::missing(&planner.prober, &waiting(ctx, &plans, options.rebuild)).map_err(one)?;
     }
     if !missing.is_empty() {
@@ -268,7 +268,7 @@ pub fn show(ctx: &Context, selection: &Selection, explain: bool, json: bool) -> 
     let net = ctx.net(selection.offline).map_err(one)?;
     let planner = Planner::new(ctx);
     let plans = planner.plans(requests_without_step(ctx, selection)?, &net, Reach::Known)?;
-    for (i, plan) in plans.iter().enumerate() {
+    for (i, plan) in plans.iter().filter(|p| !p.for_others).enumerate() {
         if json {
             ctx.shell.result(shown::json(plan).to_string());
         } else {
@@ -313,6 +313,7 @@ fn brief(ctx: &Context, plan: &BuildPlan) -> String {
         ("product", format!("{} {}", plan.product(), plan.version)),
         ("variant", plan.variant.name.to_string()),
         ("toolchain", plan.toolchain.name.to_string()),
+        ("builds on", needs(plan)),
         ("source", format!("{} {} {pin}", source.kind, source.reference)),
         ("cflags", words(&run.flags.cflags)),
         ("ldflags", words(&run.flags.ldflags)),
@@ -329,14 +330,21 @@ fn brief(ctx: &Context, plan: &BuildPlan) -> String {
         .obstacles
         .iter()
         .map(|o| ("obstacle", o.to_string().replace('\n', "\n          ")));
-    let rows = rows.into_iter().chain(obstacles);
+    let rows = rows.into_iter().filter(|(_, v)| !v.is_empty()).chain(obstacles);
     rows.map(|(k, v)| format!("{k:10}{v}\n")).collect()
+}
+
+/// Builds that it needs.
+fn needs(plan: &BuildPlan) -> String {
+    let names: Vec<&str> = plan.needs.iter().map(|n| n.name.as_str()).collect();
+    names.join(" ")
 }
 
 /// `bm plan`.
 pub fn plan(ctx: &Context, selection: &Selection, json: bool) -> Ended {
     let net = ctx.net(selection.offline).map_err(one)?;
     let plans = Planner::new(ctx).plans(requests_without_step(ctx, selection)?, &net, Reach::Known)?;
+    let plans = exec::without_idle_needs(ctx, plans, None);
     if json {
         let builds: Vec<_> = plans
             .iter()

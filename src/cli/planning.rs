@@ -10,10 +10,13 @@ use crate::error::{Error, Exit, Result};
 use crate::exec::decide::Found;
 use crate::exec::resolve::{Reach, Resolver};
 use crate::exec::{self, fetch};
-use crate::matrix;
+use crate::matrix::{
+    self,
+    choices::{self, Choices},
+};
 use crate::model::build::{Request, Revision};
 use crate::model::name::{BuildName, ProductName, ToolchainName};
-use crate::model::recipe::{Origin, Recipe, SourceKind, Toolchain, Word};
+use crate::model::recipe::{BuildSystem, OptionSpec, Origin, Recipe, SourceKind, Toolchain, Word};
 use crate::plan::{self, BuildPlan, Facts, FoundToolchain, Ground, Resolved, StepName};
 use crate::probe::{Prober, Uses};
 use crate::select::{self, MANY};
@@ -42,6 +45,8 @@ pub fn requests(ctx: &Context, selection: &Selection) -> Result<Vec<(BuildName, 
     } else {
         ctx.names().select(&selection.builds, from)?
     };
+    let made: Result<Choices> = selection.set.iter().map(|text| choices::parse(text)).collect();
+    ctx.names().choose(&mut requests, &made.map_err(one)?).map_err(one)?;
     if let Some(name) = &selection.name {
         let name: BuildName = name.parse().map_err(|e| one(Error::new(Exit::Usage, format!("{e}"))))?;
         let [(only, request)] = requests.as_mut_slice() else {
@@ -205,6 +210,7 @@ impl Joined {
                     .hint("ask for one of them, or give one another name with `--name`"),
             );
         }
+        known.for_others &= plan.for_others;
         for link in plan.links {
             if !known.links.contains(&link) {
                 known.links.push(link);
@@ -214,13 +220,21 @@ impl Joined {
     }
 }
 
+impl Joined {
+    fn get(&self, name: &BuildName) -> Option<&BuildPlan> {
+        self.places.get(name).map(|&at| &self.plans[at])
+    }
+}
+
 /// What the plans of a run share, each thing made when the first of them needs it.
 #[derive(Debug, Default)]
 struct Shared {
     products: HashMap<ProductName, (Arc<Recipe>, Arc<Ground>)>,
     toolchains: HashMap<ToolchainName, Arc<Toolchain>>,
-    /// By toolchain, and by whether link-time optimisation and `-march=native` are asked of it.
-    facts: HashMap<(ToolchainName, bool, bool), Arc<Facts>>,
+    /// By toolchain, and by whether link-time optimisation, `-march=native` and cmake with C++ are asked for.
+    facts: HashMap<(ToolchainName, bool, bool, bool), Arc<Facts>>,
+    /// Plans so far, those that others need included.
+    joined: Joined,
 }
 
 /// Plans of a selection.
@@ -255,17 +269,16 @@ impl<'a> Planner<'a> {
         reach: Reach,
     ) -> Result<Vec<BuildPlan>, Vec<Error>> {
         let resolver = Resolver::new(self.ctx, net, reach).map_err(one)?;
-        let (mut joined, mut errors) = (Joined::default(), Vec::new());
+        let mut errors = Vec::new();
         let mut shared = Shared::default();
         for (name, request) in requests {
-            let planned = resolver.resolve(name, request).map(|resolved| {
-                let plan = self.plan(resolved, &mut shared);
-                joined.add(plan)
-            });
-            if let Err(error) = planned.flatten() {
+            let planned = resolver.resolve(name, request);
+            let planned = planned.and_then(|resolved| self.plan_with_needs(resolved, &resolver, &mut shared, &mut vec![]));
+            if let Err(error) = planned.and_then(|plan| shared.joined.add(plan)) {
                 errors.push(error);
             }
         }
+        let joined = shared.joined;
         let plans = joined.plans;
         self.prober.save().map_err(one)?;
         if errors.is_empty() {
@@ -279,6 +292,49 @@ impl<'a> Planner<'a> {
             errors.extend(to_build.filter_map(|p| fetch::present(self.ctx, net, p).err()));
         }
         Err(errors)
+    }
+
+    /// Plans what a build needs, each such build once, and then the build. `above` are the names of those that need it.
+    fn plan_with_needs(
+        &self,
+        mut resolved: Resolved,
+        resolver: &Resolver<'_>,
+        shared: &mut Shared,
+        above: &mut Vec<BuildName>,
+    ) -> Result<BuildPlan> {
+        let recipe = &self.ctx.library.recipes[&resolved.request.product];
+        let in_force = |o: &&OptionSpec| resolved.choices.get(&o.name).cloned();
+        let wanted: Vec<(String, Word)> = recipe
+            .options
+            .iter()
+            .filter_map(|o| {
+                let choice = in_force(&o)?;
+                let needs = o.choices.iter().find(|c| c.name == choice)?.needs.clone()?;
+                Some((o.name.clone(), needs))
+            })
+            .collect();
+        for (option, needs) in wanted {
+            let (name, request) = self.ctx.names().name(&needs.text).map_err(|e| e.detail("needed by", &needs.origin))?;
+            if above.contains(&name) || name == resolved.name {
+                return Err(Error::new(Exit::Usage, format!("`{name}` needs itself")).detail("by", &needs.origin));
+            }
+            if shared.joined.get(&name).is_none() {
+                above.push(resolved.name.clone());
+                let mut plan = self.plan_with_needs(resolver.resolve(name.clone(), request)?, resolver, shared, above)?;
+                above.pop();
+                plan.for_others = true;
+                shared.joined.add(plan)?;
+            }
+            let plan = shared.joined.get(&name).expect("it was added");
+            resolved.needs.push(plan::Need {
+                option,
+                prefix: plan.prefix.clone(),
+                identity: exec::standing(self.ctx, plan),
+                name,
+                origin: needs.origin,
+            });
+        }
+        Ok(self.plan(resolved, shared))
     }
 
     fn plan(&self, resolved: Resolved, shared: &mut Shared) -> BuildPlan {
@@ -297,10 +353,11 @@ impl<'a> Planner<'a> {
             lto |= atom.lto;
             native |= atom.claims.march.as_deref() == Some("native");
         }
+        let cxx = recipe.build_system.uses_cxx();
         let facts = shared
             .facts
-            .entry((toolchain.name.clone(), lto, native))
-            .or_insert_with(|| Arc::new(self.facts(toolchain, lto, native)));
+            .entry((toolchain.name.clone(), lto, native, cxx))
+            .or_insert_with(|| Arc::new(self.facts(toolchain, lto, native, recipe.build_system)));
         let mut plan = plan::plan(resolved, recipe, toolchain, facts, ground);
         self.name_fitting(&mut plan);
         plan
@@ -322,13 +379,13 @@ impl<'a> Planner<'a> {
 
     /// Where the compiler is one that does not work: a toolchain of this host that does.
     fn name_fitting(&self, plan: &mut BuildPlan) {
-        if plan.obstacles.iter().all(|o| o.exit() != Exit::Host) {
+        if plan.obstacles.iter().all(|o| o.exit() != Exit::Host || o.hint_text().is_some()) {
             return;
         }
         let works = |toolchain: &&Toolchain| {
             let uses = Uses { cxx: false, lto: false };
             let found = self.prober.toolchain(toolchain, uses);
-            found.is_ok_and(|f| plan::fits(&plan.recipe, &plan.version, plan.source.kind, f.family, &f.version))
+            found.is_ok_and(|f| plan::fits(plan, f.family, &f.version))
         };
         let fitting = self.ctx.library.toolchains.values().filter(works);
         let names: Vec<&str> = fitting.map(|t| t.name.as_str()).collect();
@@ -344,7 +401,7 @@ impl<'a> Planner<'a> {
         plan.obstacles = obstacles
             .into_iter()
             .map(|o| {
-                if o.exit() == Exit::Host {
+                if o.exit() == Exit::Host && o.hint_text().is_none() {
                     o.hint(hint.clone())
                 } else {
                     o
@@ -353,14 +410,16 @@ impl<'a> Planner<'a> {
             .collect();
     }
 
-    fn facts(&self, toolchain: &Toolchain, lto: bool, native: bool) -> Facts {
+    fn facts(&self, toolchain: &Toolchain, lto: bool, native: bool, system: BuildSystem) -> Facts {
         let mut facts = Facts {
             make: self.prober.tool("make").ok(),
+            cmake: (system == BuildSystem::Cmake).then(|| self.prober.tool("cmake").ok()).flatten(),
             ..Facts::default()
         };
+        let cxx = system.uses_cxx();
         let probed = self
             .prober
-            .toolchain(toolchain, Uses { cxx: false, lto })
+            .toolchain(toolchain, Uses { cxx, lto })
             .and_then(|probed| {
                 let native = if native {
                     self.prober.native(&probed)?.as_str().to_owned()

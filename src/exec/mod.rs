@@ -19,6 +19,7 @@ pub mod resolve;
 mod run;
 pub mod seal;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -263,12 +264,43 @@ fn pool(ctx: &Context, jobs: usize) -> Result<JobPool> {
 pub const NO_MANIFEST: &str = "it has no manifest of bm's";
 
 /// What is to be done about a plan, as things stand. A prefix known to be up to date costs one `stat`.
+///
+/// What others need is shared between builds, and rebuilt only when it is asked for by its own name.
 pub fn decision(ctx: &Context, plan: &BuildPlan, rebuild: Option<Rebuild>) -> Decision {
+    let rebuild = rebuild.filter(|_| !plan.for_others);
     let known = |identity: &str| ctx.index.knows(&plan.name, identity);
     if rebuild != Some(Rebuild::All) && plan.identity.as_deref().is_some_and(known) {
         return Decision::Fresh;
     }
     decide::decide(plan, &found(ctx, plan), rebuild)
+}
+
+/// The plans without those that are there only for others, none of which is going to be built.
+pub fn without_idle_needs(ctx: &Context, plans: Vec<BuildPlan>, rebuild: Option<Rebuild>) -> Vec<BuildPlan> {
+    let mut needed: BTreeSet<BuildName> = BTreeSet::new();
+    // What a build needs stands before it.
+    for plan in plans.iter().rev() {
+        let wanted = !plan.for_others || needed.contains(&plan.name);
+        if wanted && !plan.needs.is_empty() && matches!(decision(ctx, plan, rebuild), Decision::Build(_)) {
+            needed.extend(plan.needs.iter().map(|n| n.name.clone()));
+        }
+    }
+    let idle = |plan: &BuildPlan| plan.for_others && !needed.contains(&plan.name);
+    plans.into_iter().filter(|plan| !idle(plan)).collect()
+}
+
+/// The identity that a build has for those that need it: of what is there and stays, else of what would be built.
+pub fn standing(ctx: &Context, plan: &BuildPlan) -> Option<String> {
+    if plan.identity.as_deref().is_some_and(|identity| ctx.index.knows(&plan.name, identity)) {
+        return plan.identity.clone();
+    }
+    match (found(ctx, plan), plan) {
+        (Found::Sealed(glance), plan) => match decide::decide(plan, &Found::Sealed(glance.clone()), None) {
+            Decision::HostMoved(_) => Some(glance.identity),
+            _ => plan.identity.clone(),
+        },
+        (_, plan) => plan.identity.clone(),
+    }
 }
 
 /// What stands at the path of a plan's prefix.

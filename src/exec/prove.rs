@@ -68,11 +68,12 @@ impl Attempt<'_> {
             return Err(interrupted(self.plan));
         }
         let plan = self.plan;
-        let expect = smoke_expect(
+        let mut expect = smoke_expect(
             &plan.version.to_string(),
             &plan.recipe.driver,
             &plan.recipe.smoke_command,
         );
+        expect.libraries.extend(plan.needs.iter().map(|n| n.prefix.clone()));
         smoke::run(
             &plan.prefix,
             plan.recipe.smoke,

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::context::Context;
 use crate::error::{Error, Exit, Result};
-use crate::matrix;
+use crate::matrix::{self, choices};
 use crate::model::build::{Request, Revision};
 use crate::model::name::BuildName;
 use crate::model::recipe::{Origin, PinnedVersion, Recipe, SourceKind};
@@ -78,7 +78,7 @@ impl<'a> Resolver<'a> {
             Some(kind) => kind,
             None => {
                 let has_sum = || {
-                    listed.is_some_and(|p| p.sha256.is_some())
+                    listed.is_some_and(|p| p.sha256.is_some() || !p.forms.is_empty())
                         || self.locked(SourceKind::Tarball, recipe, &version).is_some()
                 };
                 if recipe.sources.git.is_none() || has_sum() {
@@ -88,15 +88,9 @@ impl<'a> Resolver<'a> {
                 }
             }
         };
-        let mut source = unpinned(kind, recipe, &version)?;
+        let mut source = unpinned(kind, form_of(kind, listed), recipe, &version)?;
         self.pin(&mut source, recipe, &version, listed)?;
-        Ok(Resolved {
-            name,
-            links: request.links.clone(),
-            request,
-            version,
-            source,
-        })
+        resolved(recipe, name, request, version, source)
     }
 
     /// Pins the source of a release: by the recipe, else the lockfile, else what the network has, which is
@@ -110,7 +104,10 @@ impl<'a> Resolver<'a> {
     ) -> Result<()> {
         let of_recipe = listed.and_then(|p| match source.kind {
             SourceKind::Git => p.commit.as_ref(),
-            _ => p.sha256.as_ref(),
+            kind => match form_of(kind, listed) {
+                Some(form) => p.forms.get(form),
+                None => p.sha256.as_ref(),
+            },
         });
         if let (Some(pin), Some(listed)) = (of_recipe, listed) {
             source.set_pin(pin.clone());
@@ -219,24 +216,19 @@ impl<'a> Resolver<'a> {
                     .git
                     .format(|f| (f == "commit9").then(|| commit9.to_owned()))
                     .expect("schema checks the fields of name templates");
-                matrix::build_name(
+                matrix::name_with(
                     recipe,
                     &release,
                     request.variant.name.as_str(),
                     &self.ctx.library.toolchains[&request.toolchain],
+                    &request.choices,
                 )?
             }
         };
         let mut source = SourcePlan::new(SourceKind::Git, urls, rev.to_owned(), "command-line");
         source.origin = Some(Origin::CommandLine("--rev"));
         source.set_pin(found.commit);
-        Ok(Resolved {
-            name,
-            links: request.links.clone(),
-            request,
-            version,
-            source,
-        })
+        resolved(recipe, name, request, version, source)
     }
 
     fn local(&self, recipe: &Recipe, name: BuildName, request: Request, dir: &Path) -> Result<Resolved> {
@@ -258,13 +250,7 @@ impl<'a> Resolver<'a> {
         let mut source = SourcePlan::new(SourceKind::Local, vec![url], dir.display().to_string(), "command-line");
         source.origin = Some(Origin::CommandLine("--source"));
         source.set_pin(local::hash(dir)?);
-        Ok(Resolved {
-            name,
-            links: request.links.clone(),
-            request,
-            version,
-            source,
-        })
+        resolved(recipe, name, request, version, source)
     }
 
     fn update(&self, change: impl FnOnce(&mut Lockfile)) -> Result<()> {
@@ -277,8 +263,33 @@ impl<'a> Resolver<'a> {
     }
 }
 
+/// What was asked for with what it was found to be; needs are the planner's to fill in.
+fn resolved(
+    recipe: &Recipe,
+    name: BuildName,
+    request: Request,
+    version: Version,
+    source: SourcePlan,
+) -> Result<Resolved> {
+    Ok(Resolved {
+        name,
+        links: request.links.clone(),
+        choices: choices::in_force(recipe, &version, &request.choices)?,
+        request,
+        version,
+        source,
+        needs: vec![],
+    })
+}
+
+/// The form of a release's archive to take where only that of another form than the plain one is pinned.
+fn form_of(kind: SourceKind, listed: Option<&PinnedVersion>) -> Option<&str> {
+    let listed = listed.filter(|p| kind == SourceKind::Tarball && p.sha256.is_none())?;
+    listed.forms.keys().next().map(String::as_str)
+}
+
 /// The source of a release as the recipe's templates spell it, before anything pins it.
-fn unpinned(kind: SourceKind, recipe: &Recipe, version: &Version) -> Result<SourcePlan> {
+fn unpinned(kind: SourceKind, form: Option<&str>, recipe: &Recipe, version: &Version) -> Result<SourcePlan> {
     let none = |what: &str, other: &str| {
         Error::new(Exit::Usage, format!("recipe `{}` knows no {what}", recipe.product))
             .hint(format!("use `--from {other}`"))
@@ -287,11 +298,13 @@ fn unpinned(kind: SourceKind, recipe: &Recipe, version: &Version) -> Result<Sour
         SourceKind::Tarball => {
             let spec = recipe.sources.tarball.as_ref();
             let spec = spec.ok_or_else(|| none("release archives", "git"))?;
-            let urls: Vec<String> = spec.urls.iter().map(|t| for_version(t, recipe, version)).collect();
+            let places = form.and_then(|form| spec.forms.get(form)).unwrap_or(&spec.urls);
+            let urls: Vec<String> = places.iter().map(|t| for_version(t, recipe, version)).collect();
             let first = urls.first().map(String::as_str).unwrap_or_default();
             let file = crate::source::mirror::file_name(first).to_owned();
             let mut source = SourcePlan::new(kind, urls, file, "recipe");
-            let distro = recipe.sources.distro.as_ref();
+            // The distribution carries the plain form.
+            let distro = recipe.sources.distro.as_ref().filter(|_| form.is_none());
             source.distro_package = distro.map(|d| for_version(&d.package, recipe, version));
             Ok(source)
         }

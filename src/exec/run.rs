@@ -5,13 +5,14 @@
 //! in flight leave a token unused and memory, disk, load and time allow it; so few builds are in flight at once,
 //! and no processor idles. Knows no step of a build.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Scope;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::error::{Exit, Result};
 use crate::model::event::{BuildResult, What};
+use crate::model::name::BuildName;
 use crate::model::step::StepName;
 use crate::plan::BuildPlan;
 use crate::probe::machine;
@@ -96,11 +97,16 @@ pub(super) fn run(runner: &Runner<'_>, plans: &[BuildPlan]) -> Result<Results> {
     let n = plans.len();
     let mut lengths = vec![0.0; n];
     lengths.extend(estimates.iter().map(|e| e.cost.cpu()));
-    let edges: Vec<(usize, usize)> = (0..n).map(|i| (i, n + i)).collect();
+    let places: HashMap<&BuildName, usize> = plans.iter().enumerate().map(|(i, p)| (&p.name, i)).collect();
+    let mut edges: Vec<(usize, usize)> = (0..n).map(|i| (i, n + i)).collect();
+    for (i, plan) in plans.iter().enumerate() {
+        let needed = plan.needs.iter().filter_map(|need| places.get(&need.name));
+        edges.extend(needed.map(|&other| (n + other, n + i)));
+    }
     let mut run = Run {
         runner,
         plans,
-        graph: Graph::new(&lengths, &edges).expect("a source needs no build"),
+        graph: Graph::new(&lengths, &edges).expect("the planner refuses builds that need themselves"),
         ready: plans.iter().map(|_| None).collect(),
         results: plans.iter().map(|_| None).collect(),
         began: vec![None; n],

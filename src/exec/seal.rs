@@ -11,7 +11,7 @@ use fs_err as fs;
 use crate::error::{IoContext as _, Result};
 use crate::model::manifest::{Manifest, SCHEMA, Smoke, Tool};
 use crate::model::recipe::Word;
-use crate::plan::{StepName, show};
+use crate::plan::{BuildPlan, Need, StepName, show};
 use crate::probe::host;
 use crate::store::files::ListSummary;
 
@@ -35,10 +35,11 @@ pub(super) fn manifest(attempt: &Attempt<'_>, proved: Proved, smoke: Smoke, file
         record.native.clone_from(&toolchain.native);
     }
     let prefix = plan.prefix.display().to_string();
-    let tools: BTreeMap<String, Tool> = TOOLS
+    let mut tools: BTreeMap<String, Tool> = TOOLS
         .iter()
         .filter_map(|name| Some(((*name).to_owned(), attempt.runner.prober.tool(name).ok()?)))
         .collect();
+    tools.extend(plan.facts.cmake.clone().map(|cmake| ("cmake".to_owned(), cmake)));
     let run = plan.run();
     let texts = |words: &[Word]| words.iter().map(|w| w.text.clone()).collect::<Vec<_>>();
     Manifest {
@@ -66,7 +67,7 @@ pub(super) fn manifest(attempt: &Attempt<'_>, proved: Proved, smoke: Smoke, file
             ("cxxflags".to_owned(), texts(&run.flags.cxxflags)),
             ("ldflags".to_owned(), texts(&run.flags.ldflags)),
         ]),
-        dependencies: BTreeMap::new(),
+        dependencies: dependencies(plan),
         tools,
         libraries: proved.libraries,
         host: host::host(),
@@ -85,6 +86,12 @@ pub(super) fn manifest(attempt: &Attempt<'_>, proved: Proved, smoke: Smoke, file
         bm_version: env!("CARGO_PKG_VERSION").to_owned(),
         self_sha256: String::new(),
     }
+}
+
+/// Private dependencies: name to identity.
+fn dependencies(plan: &BuildPlan) -> BTreeMap<String, String> {
+    let of = |n: &Need| Some((n.name.to_string(), n.identity.clone()?));
+    plan.needs.iter().filter_map(of).collect()
 }
 
 /// Lays logs (compressed), the recipe and patches as used, and the plan into `<prefix>/.bm/`.

@@ -1,6 +1,7 @@
 //! Builds: what a name stands for once it has been read, before anything is resolved against the
 //! host or the network.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::name::{BuildName, ProductName, ToolchainName, VariantName};
@@ -53,6 +54,8 @@ pub struct Request {
     pub links: Vec<BuildName>,
     /// Flags of a one-off sweep (`--cflags`).
     pub extra_cflags: Vec<Word>,
+    /// Choices of options that were made (`--set`), by option; of a release only those that are not the default.
+    pub choices: BTreeMap<String, String>,
 }
 
 impl Request {
@@ -67,6 +70,7 @@ impl Request {
             chosen_name: None,
             links: vec![],
             extra_cflags: vec![],
+            choices: BTreeMap::new(),
         }
     }
 }

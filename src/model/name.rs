@@ -135,6 +135,12 @@ impl Template {
         })
     }
 
+    /// Whether a field may be absent: `{_toolchain}`.
+    pub fn is_optional(&self, field: &str) -> bool {
+        let optional = |p: &Piece| matches!(p, Piece::Field { name, lead } if name == field && !lead.is_empty());
+        self.pieces.iter().any(optional)
+    }
+
     /// The text with every field replaced.
     ///
     /// # Errors

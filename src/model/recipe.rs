@@ -111,6 +111,10 @@ pub struct When {
     pub compiler: Option<VersionReq>,
     /// Kind of source.
     pub source: Option<SourceKind>,
+    /// An atom that the variant must have.
+    pub atom: Option<String>,
+    /// `(option, choice)` that must be in force.
+    pub choice: Option<(String, String)>,
 }
 
 /// What a [`When`] is asked about.
@@ -124,6 +128,10 @@ pub struct Cell<'a> {
     pub compiler: Option<&'a Version>,
     /// Kind of source chosen.
     pub source: SourceKind,
+    /// Atoms of the variant.
+    pub atoms: &'a [String],
+    /// Choices in force, by option.
+    pub choices: &'a BTreeMap<String, String>,
 }
 
 impl When {
@@ -136,6 +144,11 @@ impl When {
                 .as_ref()
                 .is_none_or(|r| cell.compiler.is_some_and(|v| r.matches(v)))
             && self.source.is_none_or(|s| s == cell.source)
+            && self.atom.as_ref().is_none_or(|a| cell.atoms.contains(a))
+            && self
+                .choice
+                .as_ref()
+                .is_none_or(|(option, choice)| cell.choices.get(option) == Some(choice))
     }
 }
 
@@ -191,6 +204,17 @@ impl Flags {
 pub enum BuildSystem {
     /// `configure`, make, DESTDIR.
     Autoconf,
+    /// cmake with its generator for make, DESTDIR.
+    Cmake,
+    /// Whole commands of the recipe: for products with a way of their own.
+    Commands,
+}
+
+impl BuildSystem {
+    /// Whether a build uses the C++ compiler, so that it is part of its identity.
+    pub fn uses_cxx(self) -> bool {
+        self == BuildSystem::Cmake
+    }
 }
 
 /// Where git source lives.
@@ -216,6 +240,9 @@ impl GitSource {
 pub struct TarballSource {
     /// Places of the same bytes, in order: `https://.../v{version}/postgresql-{version}.tar.bz2`.
     pub urls: Vec<Template>,
+    /// Other forms of the same release with other bytes, by name, each with its places: MySQL's archives
+    /// that hold Boost as well.
+    pub forms: BTreeMap<String, Vec<Template>>,
 }
 
 /// The distribution's source package that carries the pristine upstream archive.
@@ -247,6 +274,8 @@ pub struct PinnedVersion {
     pub commit: Option<String>,
     /// sha256 of the release archive, if known.
     pub sha256: Option<String>,
+    /// sha256 of other forms of it, by form.
+    pub forms: BTreeMap<String, String>,
     /// Where it is written.
     pub origin: Origin,
 }
@@ -303,6 +332,36 @@ impl Claims {
 pub struct VariantSpec {
     /// Names of atoms; empty for `def`.
     pub atoms: Vec<String>,
+    /// Where it is written.
+    pub origin: Origin,
+}
+
+/// A part of a product that builds can have in several ways: which OpenSSL, which Boost.
+#[derive(Debug, Clone)]
+pub struct OptionSpec {
+    /// `ssl`: `--set ssl=...`, and `_ssl-...` in names where the choice is not the default one.
+    pub name: String,
+    /// What it is about.
+    pub about: String,
+    /// What can be chosen.
+    pub choices: Vec<Choice>,
+    /// Names of choices; the last one whose condition holds is the default.
+    pub default: Vec<Conditional<String>>,
+    /// Where it is written.
+    pub origin: Origin,
+}
+
+/// One way of an [`OptionSpec`].
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// `openssl111`.
+    pub name: String,
+    /// Versions that can have it.
+    pub versions: Option<VersionReq>,
+    /// Build that it needs, by name: `openssl-1.1.1w`. Its prefix is `{need.OPTION}` in words.
+    pub needs: Option<Word>,
+    /// More arguments of configure.
+    pub args: Vec<Word>,
     /// Where it is written.
     pub origin: Origin,
 }
@@ -367,6 +426,15 @@ pub struct CompilerLimit {
     pub origin: Origin,
 }
 
+/// A cmake range a version range can be configured with.
+#[derive(Debug, Clone)]
+pub struct CmakeLimit {
+    /// Versions that work.
+    pub works: VersionReq,
+    /// Where it is written.
+    pub origin: Origin,
+}
+
 /// What the audit must find in the prefix besides the claims.
 #[derive(Debug, Clone, Default)]
 pub struct Expect {
@@ -396,6 +464,8 @@ pub enum Smoke {
     Postgres,
     /// Run the recipe's `smoke-command` from the prefix and expect success.
     Command,
+    /// There is nothing to run: headers alone. The expected files count.
+    Files,
 }
 
 /// What a driver wants to know and that is the same for all builds of the product.
@@ -495,6 +565,10 @@ pub struct Recipe {
     pub patches: Vec<Conditional<PatchSpec>>,
     /// Compilers that work.
     pub compilers: Vec<Conditional<CompilerLimit>>,
+    /// Versions of cmake that work.
+    pub cmake: Vec<Conditional<CmakeLimit>>,
+    /// Parts that builds can have in several ways, in the order names spell them.
+    pub options: Vec<OptionSpec>,
     /// What the audit expects.
     pub expect: Vec<Conditional<Expect>>,
     /// The smoke test.

@@ -36,12 +36,15 @@ impl Stage {
     }
 }
 
-/// A release of a product: dotted numbers, then possibly a pre-release or a repackaging number.
+/// A release of a product: dotted numbers, then possibly a letter, a pre-release or a repackaging number.
 ///
-/// `16.0`, `16beta1`, `16rc1`, `5.7.5-m15`, `8.0.0-dmr`, `8.0.33-25` (Percona's own count).
+/// `16.0`, `16beta1`, `16rc1`, `5.7.5-m15`, `8.0.0-dmr`, `8.0.33-25` (Percona's own count), `1.1.1w` (OpenSSL's
+/// letters, until 1.1.1).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Version {
     numbers: Vec<u32>,
+    /// The letter of a letter release.
+    letter: Option<char>,
     pre: Option<(Stage, u32)>,
     /// The number after a dash that is no pre-release: a downstream's own release count.
     respin: Option<u32>,
@@ -89,6 +92,8 @@ impl Version {
             "version.compact" => self.compact(),
             "version.series" => self.series(series_parts),
             "version.tag" => self.tag(),
+            "version.numbers" => join(self.numbers.iter(), ""),
+            "version.underscored" => self.text.replace('.', "_"),
             _ => return None,
         })
     }
@@ -145,8 +150,10 @@ impl FromStr for Version {
                     .map_err(|_| bad("expected numbers parted by dots"))?,
             );
         }
-        let (mut pre, mut respin) = (None, None);
-        if !tail.is_empty() {
+        let (mut pre, mut respin, mut letter) = (None, None, None);
+        if let [only @ b'a'..=b'z'] = tail.as_bytes() {
+            letter = Some(char::from(*only));
+        } else if !tail.is_empty() {
             let word = tail.strip_prefix('-').unwrap_or(tail);
             let digits = word.find(|c: char| c.is_ascii_digit()).unwrap_or(word.len());
             let (stage, count) = word.split_at(digits);
@@ -162,11 +169,16 @@ impl FromStr for Version {
                 ("devel", None) => pre = Some((Stage::Devel, 0)),
                 ("dmr", None) => pre = Some((Stage::Dmr, 0)),
                 ("", Some(n)) if tail.starts_with('-') => respin = Some(n),
-                _ => return Err(bad("expected `beta1`, `rc1`, `-m1`, `-dmr` or `-1` after the numbers")),
+                _ => {
+                    return Err(bad(
+                        "expected `beta1`, `rc1`, `-m1`, `-dmr`, `-1` or one letter after the numbers",
+                    ));
+                }
             }
         }
         Ok(Version {
             numbers,
+            letter,
             pre,
             respin,
             text: text.to_owned(),
@@ -183,6 +195,7 @@ impl Ord for Version {
         self.padded(width)
             .cmp(other.padded(width))
             .then_with(|| pre(self).cmp(&pre(other)))
+            .then_with(|| self.letter.cmp(&other.letter))
             .then_with(|| self.respin.cmp(&other.respin))
             .then_with(|| self.text.cmp(&other.text))
     }
@@ -224,7 +237,7 @@ impl VersionReq {
     /// Whether `version` is in the range.
     pub fn matches(&self, version: &Version) -> bool {
         self.bounds.iter().all(|(op, bound)| {
-            let order = if bound.pre.is_some() || bound.respin.is_some() {
+            let order = if bound.pre.is_some() || bound.respin.is_some() || bound.letter.is_some() {
                 version.cmp(bound)
             } else {
                 version.padded(bound.numbers.len()).cmp(bound.numbers.iter().copied())

@@ -8,8 +8,8 @@ use crate::error::{Error, Exit};
 use crate::model::build::{Revision, merge_claims, merge_flags};
 use crate::model::name::{BuildName, Template};
 use crate::model::recipe::{
-    Cell, CompilerLimit, Conditional, Expect, Family, Flags, PatchSpec, Reason, Recipe, Requirement, SourceKind,
-    Toolchain, Word,
+    Cell, CmakeLimit, CompilerLimit, Conditional, Expect, Family, Flags, OptionSpec, PatchSpec, Reason, Recipe,
+    Requirement, Toolchain, Word,
 };
 use crate::model::version::Version;
 
@@ -30,6 +30,8 @@ pub fn plan(
         request,
         version,
         source,
+        choices,
+        needs,
     } = resolved;
     let bare = matches!(request.revision, Revision::Git { .. });
     let mut plan = BuildPlan {
@@ -42,6 +44,9 @@ pub fn plan(
         toolchain: Arc::clone(toolchain),
         facts: Arc::clone(facts),
         ground: Arc::clone(ground),
+        choices,
+        needs,
+        for_others: false,
         obstacles: vec![],
         unresolved: vec![],
         identity: None,
@@ -51,6 +56,7 @@ pub fn plan(
         source,
     };
     plan.obstacles = limits(recipe, &plan.cell(), &plan.name);
+    plan.obstacles.extend(cmake_limits(&plan));
     identity::fill(&mut plan);
     plan
 }
@@ -65,6 +71,8 @@ pub(super) fn commands(plan: &BuildPlan, cell: &Cell<'_>) -> Commands {
         variant: plan.variant.name.as_str(),
         toolchain: plan.toolchain.name.as_str(),
         prefix: &plan.prefix,
+        tools: &plan.toolchain,
+        needs: &plan.needs,
     };
     let mut product = Flags::default();
     for flags in holding(&recipe.flags, cell) {
@@ -90,7 +98,14 @@ pub(super) fn commands(plan: &BuildPlan, cell: &Cell<'_>) -> Commands {
             origin: origin.clone(),
         })
         .collect();
-    let configure = values.fill_all(holding(&recipe.configure, cell).flatten());
+    let mut configure: Vec<_> = holding(&recipe.configure, cell)
+        .map(|words| values.fill_all(words))
+        .collect();
+    let chosen = |o: &OptionSpec| -> Vec<Word> {
+        let choice = o.choices.iter().find(|c| plan.choices.get(&o.name) == Some(&c.name));
+        values.fill_all(choice.into_iter().flat_map(|c| &c.args))
+    };
+    configure.extend(recipe.options.iter().map(chosen).filter(|words| !words.is_empty()));
     let compile: Vec<_> = holding(&recipe.compile, cell)
         .map(|call| values.fill_all(call))
         .collect();
@@ -179,6 +194,12 @@ impl BuildPlan {
         of(&recipe.install, &cell, &mut notes);
         of(&recipe.requires, &cell, &mut notes);
         of(&recipe.expect, &cell, &mut notes);
+        for option in &recipe.options {
+            let in_force = self.choices.get(&option.name);
+            let held = option.default.iter().rev().find(|d| d.when.holds(&cell));
+            let reason = held.filter(|d| Some(&d.value) == in_force).and_then(|d| d.reason.as_ref());
+            notes.extend(reason.filter(|r| !notes.iter().any(|known| known.text == r.text)));
+        }
         notes
     }
 
@@ -212,15 +233,35 @@ fn broken<'a>(
         .map(|c| (&c.value, c.reason.as_ref()))
 }
 
-/// Whether a recipe lets a version be built with this compiler.
-pub fn fits(recipe: &Recipe, version: &Version, source: SourceKind, family: Family, compiler: &Version) -> bool {
+/// Whether its recipe lets a plan be built with this compiler instead.
+pub fn fits(plan: &BuildPlan, family: Family, compiler: &Version) -> bool {
     let cell = Cell {
-        version,
         family,
         compiler: Some(compiler),
-        source,
+        ..plan.cell()
     };
-    broken(recipe, &cell, family, compiler).next().is_none()
+    broken(&plan.recipe, &cell, family, compiler).next().is_none()
+}
+
+/// The limits on cmake that the one found breaks.
+fn cmake_limits(plan: &BuildPlan) -> Vec<Error> {
+    let found = plan.facts.cmake.as_ref();
+    let version = found.and_then(|tool| tool.version.split_whitespace().find_map(|word| word.parse::<Version>().ok()));
+    let Some(version) = version else { return vec![] };
+    let cell = plan.cell();
+    let broken = |c: &&Conditional<CmakeLimit>| c.when.holds(&cell) && !c.value.works.matches(&version);
+    let refuse = |c: &Conditional<CmakeLimit>| {
+        let what = format!("build `{}` cannot be configured with cmake {version}", plan.name);
+        let error = Error::new(Exit::Host, what)
+            .detail("works", format!("cmake {}  [{}]", c.value.works, c.value.origin))
+            .detail("found", found.map_or("", |tool| &tool.path));
+        let error = match &c.reason {
+            Some(reason) => error.detail("reason", &reason.text),
+            None => error,
+        };
+        error.hint("put a cmake of that range first on PATH: bm takes the first it finds, and records its version")
+    };
+    plan.recipe.cmake.iter().filter(broken).map(refuse).collect()
 }
 
 fn limits(recipe: &Recipe, cell: &Cell<'_>, name: &BuildName) -> Vec<Error> {

@@ -1,13 +1,14 @@
 //! Fields such as `{version.tag}` in the words of recipes and toolchains, replaced here and nowhere else.
 //!
-//! One field stays until a command is run, since a plan and its identity know no work tree: `{stage}`,
-//! which is bm's own and no recipe can write.
+//! One field stays until a command is run, since a plan and its identity know no work tree: `{stage}`.
 
 use std::path::Path;
 
 use crate::matrix;
-use crate::model::recipe::{Flags, Origin, Recipe, Word};
+use crate::model::recipe::{Flags, Origin, Recipe, Toolchain, Word};
 use crate::model::version::Version;
+
+use super::Need;
 
 /// Stands for the DESTDIR of the build's work tree.
 pub const STAGE: &str = "stage";
@@ -27,6 +28,10 @@ pub struct Values<'a> {
     pub toolchain: &'a str,
     /// Final path.
     pub prefix: &'a Path,
+    /// Programs.
+    pub tools: &'a Toolchain,
+    /// Builds that are needed.
+    pub needs: &'a [Need],
 }
 
 impl Values<'_> {
@@ -36,6 +41,16 @@ impl Values<'_> {
             "variant" => self.variant.to_owned(),
             "toolchain" => self.toolchain.to_owned(),
             "prefix" => self.prefix.display().to_string(),
+            "cc" => self.tools.cc.text.clone(),
+            "cxx" => self.tools.cxx.text.clone(),
+            "ar" => self.tools.ar.text.clone(),
+            "ranlib" => self.tools.ranlib.text.clone(),
+            // Known when the command is run.
+            STAGE => return None,
+            _ if field.starts_with("need.") => {
+                let need = self.needs.iter().find(|n| field["need.".len()..] == n.option)?;
+                need.prefix.display().to_string()
+            }
             _ => return self.version.field(field, self.recipe.series_parts),
         })
     }

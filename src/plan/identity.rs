@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::digest::{canonical, sha256};
 use crate::model::manifest::Tool;
+use crate::model::recipe::BuildSystem;
 
 use super::{BuildPlan, Call, Commands, assemble};
 
@@ -23,7 +24,7 @@ const FORMAT: u32 = 1;
 
 /// Keys of the inputs that speak of the host's tools: a difference only there is no change of the
 /// recipe, and the prefix is kept until the user asks for `--rebuild=stale`.
-pub const HOST_KEYS: [&str; 4] = ["toolchain", "native", "make", FOR_COMPILER];
+pub const HOST_KEYS: [&str; 5] = ["toolchain", "native", "make", "cmake", FOR_COMPILER];
 
 /// Key of the commands as they are with what the recipe adds for this very compiler; `commands`, `env`
 /// and `patches` are without it then.
@@ -48,6 +49,12 @@ pub fn fill(plan: &mut BuildPlan) {
     }
     if plan.facts.make.is_none() {
         unresolved.push("program `make` is not there".to_owned());
+    }
+    if plan.recipe.build_system == BuildSystem::Cmake && plan.facts.cmake.is_none() {
+        unresolved.push("program `cmake` is not there".to_owned());
+    }
+    for need in plan.needs.iter().filter(|n| n.identity.is_none()) {
+        unresolved.push(format!("`{}`, which it needs, is not resolved", need.name));
     }
     plan.identity = unresolved.is_empty().then(|| sha256(canonical(&inputs(plan))));
     plan.unresolved = unresolved;
@@ -82,11 +89,21 @@ pub(super) fn inputs(plan: &BuildPlan) -> Value {
             ),
             ("native", native.map(|t| t.native.as_str()).into()),
             ("make", plan.facts.make.as_ref().map(content).into()),
-            ("dependencies", json!({})),
+            (
+                "dependencies",
+                plan.needs
+                    .iter()
+                    .map(|n| (n.name.to_string(), Value::from(n.identity.as_deref())))
+                    .collect(),
+            ),
             ("profile", Value::Null),
         ]
         .map(|(key, value)| (key.to_owned(), value)),
     );
+    // Absent elsewhere, so that prefixes of other products keep the identity they were sealed with.
+    if let Some(cmake) = &plan.facts.cmake {
+        inputs.insert("cmake".to_owned(), content(cmake));
+    }
     if plain.is_some() {
         inputs.insert(FOR_COMPILER.to_owned(), Map::from_iter(commands(&run)).into());
     }
@@ -129,7 +146,13 @@ pub struct Difference {
 impl Difference {
     /// Whether it only says that the host's tools moved.
     pub fn of_host(&self) -> bool {
-        HOST_KEYS.contains(&self.key())
+        HOST_KEYS.contains(&self.key()) || self.of_dependency()
+    }
+
+    /// Whether the same build that it needs is another one now, as when a compiler moved under it. That it needs
+    /// another build is the recipe's change.
+    fn of_dependency(&self) -> bool {
+        self.key() == "dependencies" && self.was != NOTHING && self.now != NOTHING
     }
 
     /// Whether it is about what the recipe adds for one compiler.
@@ -180,10 +203,13 @@ pub fn differences(was: &Value, now: &Value) -> Vec<Difference> {
     out
 }
 
+/// How a value that is absent is shown.
+const NOTHING: &str = "nothing";
+
 fn plain(value: &Value) -> String {
     match value {
         Value::String(s) => s.clone(),
-        Value::Null => "nothing".to_owned(),
+        Value::Null => NOTHING.to_owned(),
         other => canonical(other),
     }
 }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::error::Error;
+use crate::matrix::choices::Choices;
 use crate::model::build::{Request, Variant};
 use crate::model::manifest::{Tool, ToolchainRecord};
 use crate::model::name::{BuildName, ProductName};
@@ -162,6 +163,23 @@ pub struct Facts {
     pub toolchain_missing: Option<Error>,
     /// GNU make.
     pub make: Option<Tool>,
+    /// cmake, where the product is configured with it.
+    pub cmake: Option<Tool>,
+}
+
+/// A build that another one needs: a private dependency.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Need {
+    /// The option that brings it: `ssl`.
+    pub option: String,
+    /// Its name: `openssl-1.1.1w`.
+    pub name: BuildName,
+    /// Its prefix.
+    pub prefix: PathBuf,
+    /// Identity of what is there, or of what would be built; `None` while that is unresolved.
+    pub identity: Option<String>,
+    /// Why the recipe needs it.
+    pub origin: Origin,
 }
 
 /// A request whose name, version and source are known.
@@ -177,6 +195,10 @@ pub struct Resolved {
     pub version: Version,
     /// Source.
     pub source: SourcePlan,
+    /// Every option with the choice in force.
+    pub choices: Choices,
+    /// Builds that must be there first.
+    pub needs: Vec<Need>,
 }
 
 /// What is run, and what it is run on.
@@ -223,6 +245,12 @@ pub struct BuildPlan {
     pub prefix: PathBuf,
     /// Source.
     pub source: SourcePlan,
+    /// Every option with the choice in force.
+    pub choices: Choices,
+    /// Builds that must be there first.
+    pub needs: Vec<Need>,
+    /// Whether nobody asked for it but a build that needs it.
+    pub for_others: bool,
     /// What the name claims.
     pub claims: Claims,
     /// Why it must not be built like this: a compiler that does not work.
@@ -273,6 +301,8 @@ impl BuildPlan {
             family: self.toolchain.family,
             compiler: self.facts.toolchain.as_ref().and_then(|t| t.version.as_ref()),
             source: self.source.kind,
+            atoms: &self.variant.atoms,
+            choices: &self.choices,
         }
     }
 }

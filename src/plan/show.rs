@@ -38,11 +38,18 @@ pub fn json(plan: &BuildPlan) -> Value {
             "ldflags": texts(&run.flags.ldflags),
         },
         "claims": plan.claims,
-        "dependencies": {},
+        "dependencies": dependencies(plan),
+        "options": plan.choices,
         "needs_system": plan.requires().map(|r| json!({"need": r.need.to_string(), "packages": r.packages})).collect::<Vec<_>>(),
         "notes": notes(plan),
         "obstacles": obstacles(plan),
     })
+}
+
+/// Builds that it needs, by name, with their identities.
+fn dependencies(plan: &BuildPlan) -> Value {
+    let need = |n: &super::Need| (n.name.to_string(), json!(n.identity));
+    plan.needs.iter().map(need).collect::<serde_json::Map<_, _>>().into()
 }
 
 /// Why conditional parts of the recipe took part.
@@ -136,6 +143,13 @@ pub fn explain(plan: &BuildPlan) -> String {
         )
     }));
     lines.extend(plan.notes().iter().map(|note| format!("note      {note}")));
+    for (option, choice) in &plan.choices {
+        lines.push(format!("option    {option} = {choice}"));
+    }
+    for need in &plan.needs {
+        let identity = need.identity.as_deref().unwrap_or("unresolved");
+        lines.push(format!("builds on {} {identity}  [{}]", need.name, need.origin));
+    }
     lines.extend(plan.requires().map(|r| format!("needs     {}  [{}]", r.need, r.origin)));
     if !run.env.is_empty() {
         lines.push("environment of the commands, besides bm's own:".to_owned());

@@ -21,19 +21,33 @@ use super::at::At;
 use super::diagnostic::{Problem, Source};
 
 /// Fields a template may use where only the version is known.
-pub const VERSION_FIELDS: &[&str] = &["version", "version.compact", "version.series", "version.tag"];
+pub const VERSION_FIELDS: &[&str] = &[
+    "version",
+    "version.compact",
+    "version.numbers",
+    "version.series",
+    "version.tag",
+    "version.underscored",
+];
 
 /// Fields a word of a command line, a flag or an environment value may use; the plan replaces them. None
 /// speaks of a work directory or of the number of jobs: neither is part of an identity.
 pub const WORD_FIELDS: &[&str] = &[
     "version",
     "version.compact",
+    "version.numbers",
     "version.series",
     "version.tag",
+    "version.underscored",
     "release",
     "variant",
     "toolchain",
     "prefix",
+    "cc",
+    "cxx",
+    "ar",
+    "ranlib",
+    "stage",
 ];
 
 /// Variables of a child's environment that are bm's own.
@@ -104,6 +118,10 @@ pub struct When {
     pub compiler: Option<At<String>>,
     /// Kind of source.
     pub source: Option<SourceKind>,
+    /// An atom that the variant must have.
+    pub atom: Option<At<String>>,
+    /// A choice that must be in force: `ssl-system`, option and choice as names spell them.
+    pub choice: Option<At<String>>,
 }
 
 /// Distribution id (`debian`, `ubuntu`) to package names; `debian` serves its derivatives too.
@@ -250,6 +268,12 @@ impl<'s> Reader<'s> {
         list.iter().map(|word| self.word(word)).collect()
     }
 
+    /// Likewise, with a field more than usual.
+    pub fn words_with(&mut self, list: &[At<String>], more: Option<&str>) -> Vec<Word> {
+        let known: Vec<&str> = WORD_FIELDS.iter().copied().chain(more).collect();
+        list.iter().map(|word| self.word_with(word, &known)).collect()
+    }
+
     /// Words of which there must be at least one.
     pub fn some_words(&mut self, list: &At<Vec<At<String>>>) -> Vec<Word> {
         self.not_empty(list);
@@ -308,6 +332,14 @@ impl<'s> Reader<'s> {
             family: when.family.map(Into::into),
             compiler: self.parse_opt(when.compiler.as_ref(), "range"),
             source: when.source.map(Into::into),
+            atom: when.atom.as_ref().map(|atom| (**atom).clone()),
+            choice: when.choice.as_ref().and_then(|choice| {
+                let parts = choice.split_once('-');
+                if parts.is_none() {
+                    self.problem(choice.span(), "bad choice", "expected an option and a choice: `ssl-system`");
+                }
+                parts.map(|(option, choice)| (option.to_owned(), choice.to_owned()))
+            }),
         }
     }
 

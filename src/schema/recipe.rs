@@ -37,8 +37,8 @@ pub fn recipe(source: &Source, has_patch: &dyn Fn(&str) -> bool) -> Result<Recip
 /// A recipe: `recipes/<product>.toml`.
 ///
 /// Words of command lines, flags and values of variables may hold fields in braces: `{version}`,
-/// `{version.compact}`, `{version.series}`, `{version.tag}`, `{release}`, `{variant}`, `{toolchain}`,
-/// `{prefix}`. A list of conditional parts keeps its order: what stands later comes later on the
+/// `{version.compact}`, `{version.numbers}`, `{version.series}`, `{version.tag}`, `{version.underscored}`,
+/// `{release}`, `{variant}`, `{toolchain}`, `{prefix}`, `{cc}`, `{cxx}`, `{ar}`, `{ranlib}`, `{stage}`. A list of conditional parts keeps its order: what stands later comes later on the
 /// command line.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -62,7 +62,7 @@ pub struct RecipeFile {
     /// Releases with what pins them, one line each, in any order.
     #[serde(default)]
     versions: Vec<VersionRow>,
-    /// Arguments of configure; bm adds `--prefix`.
+    /// Arguments of configure or cmake; bm adds prefix, compilers and flags.
     #[serde(default)]
     configure: Vec<ArgsRow>,
     /// Environment of every step.
@@ -72,7 +72,8 @@ pub struct RecipeFile {
     #[serde(default)]
     flags: Vec<FlagsRow>,
     /// make calls of the compile step.
-    compile: At<Vec<ArgsRow>>,
+    #[serde(default)]
+    compile: Vec<ArgsRow>,
     /// make calls of the install step; bm adds DESTDIR.
     install: At<Vec<ArgsRow>>,
     /// Building blocks of variants, in the order names spell them.
@@ -101,6 +102,12 @@ pub struct RecipeFile {
     /// Compilers that work.
     #[serde(default)]
     compilers: Vec<CompilerRow>,
+    /// Versions of cmake that work.
+    #[serde(default)]
+    cmake: Vec<CmakeRow>,
+    /// Parts that builds can have in several ways, in the order names spell them.
+    #[serde(default)]
+    options: Vec<OptionRow>,
     /// What the audit must find.
     #[serde(default)]
     expect: Vec<ExpectRow>,
@@ -140,6 +147,10 @@ struct CostTable {
 enum BuildSystem {
     /// `configure`, make, DESTDIR.
     Autoconf,
+    /// cmake, make, DESTDIR.
+    Cmake,
+    /// `configure`, `compile` and `install` hold whole commands, program first.
+    Commands,
 }
 
 /// The smoke test.
@@ -150,6 +161,8 @@ enum Smoke {
     Postgres,
     /// `smoke-command`, which must succeed.
     Command,
+    /// Nothing to run: the files of `expect` count.
+    Files,
 }
 
 /// Templates of names.
@@ -197,6 +210,9 @@ struct GitTable {
 struct TarballTable {
     /// Places of the same bytes, in the order they are tried.
     urls: At<Vec<At<String>>>,
+    /// Other forms of the same release, with other bytes: name to places. Taken where only their checksum is known.
+    #[serde(default)]
+    forms: BTreeMap<At<String>, At<Vec<At<String>>>>,
 }
 
 /// The distribution's source package.
@@ -219,6 +235,9 @@ struct VersionRow {
     commit: Option<At<String>>,
     /// sha256 of the release archive.
     sha256: Option<At<String>>,
+    /// sha256 of other forms of it, by the names of `source.tarball.forms`.
+    #[serde(default)]
+    forms: BTreeMap<At<String>, At<String>>,
 }
 
 /// Words of a command line.
@@ -389,6 +408,59 @@ struct CompilerRow {
     family: Family,
     /// Range of compiler versions that work.
     works: At<String>,
+}
+
+/// Versions of cmake that work.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct CmakeRow {
+    /// Where it holds; everywhere when absent.
+    when: Option<When>,
+    /// Why.
+    reason: Option<At<String>>,
+    /// Range of versions that work.
+    works: At<String>,
+}
+
+/// A part that builds can have in several ways.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct OptionRow {
+    /// Its name: `--set NAME=CHOICE`, and `_NAME-CHOICE` in names of builds that do not have the default.
+    name: At<String>,
+    /// What it is about, in one line.
+    about: At<String>,
+    /// What can be chosen.
+    choices: At<Vec<ChoiceRow>>,
+    /// The choice where none was made; of several that hold the last one counts.
+    default: At<Vec<DefaultRow>>,
+}
+
+/// One way of an option.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct ChoiceRow {
+    /// Its name, as `--set` and names of builds spell it.
+    name: At<String>,
+    /// Versions that can have it; all when absent.
+    versions: Option<At<String>>,
+    /// A build it needs, by name: `openssl-1.1.1w`. It is made first, once for all that need it.
+    needs: Option<At<String>>,
+    /// More arguments of configure; `{need.NAME}` is the prefix of what option NAME needs.
+    #[serde(default)]
+    args: Vec<At<String>>,
+}
+
+/// The choice where none was made.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct DefaultRow {
+    /// Where it holds; everywhere when absent.
+    when: Option<When>,
+    /// Why.
+    reason: Option<At<String>>,
+    /// Name of the choice.
+    choice: At<String>,
 }
 
 /// What the audit must find.

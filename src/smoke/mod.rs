@@ -120,6 +120,7 @@ pub fn run(
     match kind {
         Smoke::Postgres => postgres::run(test),
         Smoke::Command => test.command(),
+        Smoke::Files => Ok(manifest::Smoke::default()),
     }
 }
 

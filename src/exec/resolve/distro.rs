@@ -1,7 +1,7 @@
 //! The distribution's alias: the newest release whose pristine archive it really has.
 
 use crate::error::{Error, Exit, Result};
-use crate::matrix;
+use crate::matrix::{self, choices};
 use crate::model::build::{Request, Revision};
 use crate::model::recipe::{Recipe, SourceKind};
 use crate::model::version::Version;
@@ -28,12 +28,17 @@ impl Resolver<'_> {
         };
         let release = matrix::release_name(recipe, &version);
         let toolchain = &self.ctx.library.toolchains[&request.toolchain];
+        let choices = choices::beside_default(recipe, &version, &request.choices);
         // A name of the user's own stays: what is built under it need not be what the release's says.
         let name = match &request.chosen_name {
             Some(name) => name.clone(),
-            None => matrix::build_name(recipe, &release, request.variant.name.as_str(), toolchain)?,
+            None => {
+                let variant = request.variant.name.as_str();
+                matrix::name_with(recipe, &release, variant, toolchain, &choices)?
+            }
         };
         let request = Request {
+            choices,
             from: Some(SourceKind::Tarball),
             revision: Revision::Release(version.clone()),
             ..request

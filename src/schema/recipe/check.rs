@@ -11,7 +11,7 @@ use crate::text::{did_you_mean, quoted};
 use super::super::at::At;
 use super::super::diagnostic::{Problem, Source};
 use super::super::read::Reader;
-use super::{AtomRow, RecipeFile, Smoke};
+use super::{AtomRow, BuildSystem, OptionRow, RecipeFile, Smoke};
 
 /// Reports every contradiction.
 pub(super) fn check(file: &RecipeFile, source: &Source, has_patch: &dyn Fn(&str) -> bool, reader: &mut Reader<'_>) {
@@ -32,9 +32,109 @@ pub(super) fn check(file: &RecipeFile, source: &Source, has_patch: &dyn Fn(&str)
     variants(file, reader);
     aliases(file, reader);
     patches(file, has_patch, reader);
-    reader.not_empty(&file.compile);
+    if file.compile.is_empty() && !matches!(file.build_system, BuildSystem::Commands) {
+        let label = "expected `compile`, the make calls of that step";
+        reader.report_if_whole(Problem::new(file.product.span(), "nothing compiles", label));
+    }
     reader.not_empty(&file.install);
     smoke(file, reader);
+    forms(file, reader);
+    options(&file.options, reader);
+    conditions(file, reader);
+}
+
+/// Forms of archives that are known, and no checksum for two of them.
+fn forms(file: &RecipeFile, reader: &mut Reader<'_>) {
+    let known = file.source.tarball.as_ref().map(|t| &t.forms);
+    for row in &file.versions {
+        let mut sums: BTreeMap<&str, Range<usize>> = BTreeMap::new();
+        sums.extend(row.sha256.as_ref().map(|sum| (sum.as_str(), sum.span())));
+        for (name, sum) in &row.forms {
+            if known.is_none_or(|forms| !forms.contains_key(name)) {
+                let what = format!("unknown form `{}` of the archive", **name);
+                let names = known.into_iter().flat_map(|forms| forms.keys().map(|k| k.as_str()));
+                let hint = did_you_mean(name, names);
+                reader.report(Problem::new(name.span(), what, "not in `source.tarball.forms`").hint(hint));
+            }
+            if let Some(first) = sums.insert(sum.as_str(), sum.span()) {
+                let what = format!("one checksum for two archives of version `{}`", *row.id);
+                let problem = Problem::new(sum.span(), what, "forms of a release differ in their bytes");
+                reader.report(problem.other(first, "the same here"));
+            }
+        }
+    }
+}
+
+/// Names that can stand in names of builds, none twice, and defaults that are choices.
+fn options(rows: &[OptionRow], reader: &mut Reader<'_>) {
+    let mut seen: BTreeMap<&str, Range<usize>> = BTreeMap::new();
+    for row in rows {
+        short_word(&row.name, "option", reader);
+        if let Some(first) = seen.insert(&row.name, row.name.span()) {
+            let problem = Problem::new(row.name.span(), format!("option `{}` is listed twice", *row.name), "again here");
+            reader.report(problem.other(first, "first here"));
+        }
+        let mut choices: BTreeMap<&str, Range<usize>> = BTreeMap::new();
+        for choice in row.choices.iter() {
+            short_word(&choice.name, "choice", reader);
+            if let Some(first) = choices.insert(&choice.name, choice.name.span()) {
+                let what = format!("choice `{}` is listed twice", *choice.name);
+                let problem = Problem::new(choice.name.span(), what, "again here");
+                reader.report(problem.other(first, "first here"));
+            }
+        }
+        for default in row.default.iter().filter(|d| !choices.contains_key(d.choice.as_str())) {
+            let what = format!("option `{}` has no choice `{}`", *row.name, *default.choice);
+            let hint = did_you_mean(&default.choice, choices.keys().copied());
+            reader.report(Problem::new(default.choice.span(), what, "no choice has this name").hint(hint));
+        }
+        if row.default.iter().all(|d| d.when.is_some()) {
+            let label = "the first `default` must hold everywhere";
+            reader.report_if_whole(Problem::new(row.name.span(), "no default", label));
+        }
+    }
+}
+
+fn short_word(name: &At<String>, what: &str, reader: &mut Reader<'_>) {
+    if name.is_empty() || !name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()) {
+        let label = "expected a-z and 0-9: names of builds join option and choice with `-`";
+        reader.problem(name.span(), format!("bad name of a{} {what}", if what == "option" { "n" } else { "" }), label);
+    }
+}
+
+/// Atoms and choices that conditions speak of.
+fn conditions(file: &RecipeFile, reader: &mut Reader<'_>) {
+    let whens = (file.configure.iter().map(|r| &r.when))
+        .chain(file.env.iter().map(|r| &r.when))
+        .chain(file.flags.iter().map(|r| &r.when))
+        .chain(file.compile.iter().map(|r| &r.when))
+        .chain(file.install.iter().map(|r| &r.when))
+        .chain(file.requires.iter().map(|r| &r.when))
+        .chain(file.patches.iter().map(|r| &r.when))
+        .chain(file.compilers.iter().map(|r| &r.when))
+        .chain(file.cmake.iter().map(|r| &r.when))
+        .chain(file.expect.iter().map(|r| &r.when))
+        .chain(file.options.iter().flat_map(|o| o.default.iter().map(|d| &d.when)));
+    for when in whens.flatten() {
+        if let Some(atom) = &when.atom
+            && file.atoms.iter().all(|row| *row.name != **atom)
+        {
+            let hint = did_you_mean(atom, file.atoms.iter().map(|row| row.name.as_str()));
+            let problem = Problem::new(atom.span(), format!("unknown atom `{}`", **atom), "no atom has this name");
+            reader.report(problem.hint(hint));
+        }
+        if let Some(choice) = &when.choice {
+            let all = || {
+                let of = |o: &'_ OptionRow| o.choices.iter().map(|c| format!("{}-{}", *o.name, *c.name)).collect::<Vec<_>>();
+                file.options.iter().flat_map(of).collect::<Vec<_>>()
+            };
+            if choice.contains('-') && !all().contains(choice) {
+                let hint = did_you_mean(choice, all().iter().map(String::as_str));
+                let what = format!("unknown choice `{}`", **choice);
+                reader.report(Problem::new(choice.span(), what, "no option has it").hint(hint));
+            }
+        }
+    }
 }
 
 fn sources(file: &RecipeFile, reader: &mut Reader<'_>) {
@@ -233,11 +333,11 @@ fn smoke(file: &RecipeFile, reader: &mut Reader<'_>) {
             let label = "`smoke = \"command\"` needs a `smoke-command`";
             reader.report_if_whole(Problem::new(file.product.span(), "no smoke command", label));
         }
-        (Smoke::Postgres, [first, ..]) => {
+        (Smoke::Postgres | Smoke::Files, [first, ..]) => {
             let label = "only `smoke = \"command\"` runs it";
             reader.report_if_whole(Problem::new(first.span(), "smoke command that nothing runs", label));
         }
         (Smoke::Command, [program, ..]) => reader.inside(program, "the prefix"),
-        (Smoke::Postgres, []) => {}
+        (Smoke::Postgres | Smoke::Files, []) => {}
     }
 }

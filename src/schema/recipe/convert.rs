@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use crate::model::recipe::{
-    Atom, BuildSystem, Claims, CompilerLimit, Conditional, CostHint, DistroSource, Driver, Expect, Flags, GitSource,
-    Hint, MakeCall, Names, Need, PatchSpec, PinnedVersion, Reason, Recipe, Requirement, Smoke, Sources, TarballSource,
-    VariantSpec, VersionFrom, Word,
+    Atom, BuildSystem, Choice, Claims, CmakeLimit, CompilerLimit, Conditional, CostHint, DistroSource, Driver, Expect,
+    Flags, GitSource, Hint, MakeCall, Names, Need, OptionSpec, PatchSpec, PinnedVersion, Reason, Recipe, Requirement,
+    Smoke, Sources, TarballSource, VariantSpec, VersionFrom, Word,
 };
 
 use super::super::at::At;
 use super::super::diagnostic::{Problem, Source};
 use super::super::read::{FlagLists, Reader, VERSION_FIELDS, When};
 use super::{
-    ArgsRow, AtomRow, ClaimsTable, CompilerRow, DriverTable, EnvRow, ExpectRow, FlagsRow, HintRow, Level, NamesTable,
-    PatchRow, RecipeFile, RequireRow, SourceTable, VersionRow,
+    ArgsRow, AtomRow, ChoiceRow, ClaimsTable, CmakeRow, CompilerRow, DriverTable, EnvRow, ExpectRow, FlagsRow, HintRow,
+    Level, NamesTable, OptionRow, PatchRow, RecipeFile, RequireRow, SourceTable, VersionRow,
 };
 
 /// The recipe; what could not be read was reported and is left out.
@@ -28,6 +28,8 @@ pub(super) fn convert(file: &RecipeFile, source: &Source, reader: &mut Reader<'_
         description: reader.prose(&file.description, "description"),
         build_system: match file.build_system {
             super::BuildSystem::Autoconf => BuildSystem::Autoconf,
+            super::BuildSystem::Cmake => BuildSystem::Cmake,
+            super::BuildSystem::Commands => BuildSystem::Commands,
         },
         series_parts: usize::from(*file.series_parts),
         sources: sources(&file.source, reader),
@@ -59,10 +61,13 @@ pub(super) fn convert(file: &RecipeFile, source: &Source, reader: &mut Reader<'_
             .collect(),
         patches: file.patches.iter().map(|row| patch(row, reader)).collect(),
         compilers: file.compilers.iter().filter_map(|row| compiler(row, reader)).collect(),
+        cmake: file.cmake.iter().filter_map(|row| cmake(row, reader)).collect(),
+        options: file.options.iter().map(|row| option(row, reader)).collect(),
         expect: file.expect.iter().map(|row| expect(row, reader)).collect(),
         smoke: match file.smoke {
             super::Smoke::Postgres => Smoke::Postgres,
             super::Smoke::Command => Smoke::Command,
+            super::Smoke::Files => Smoke::Files,
         },
         smoke_command: reader.literals(&file.smoke_command),
         cost: cost(&file.cost),
@@ -132,13 +137,18 @@ fn sources(table: &SourceTable, reader: &mut Reader<'_>) -> Sources {
         })
     });
     let tarball = table.tarball.as_ref().map(|tarball| {
-        reader.not_empty(&tarball.urls);
-        let mut read = |url: &At<String>| {
-            check_url(url, reader);
-            reader.template(url, "a URL", VERSION_FIELDS, &[])
+        let mut places = |urls: &At<Vec<At<String>>>| {
+            reader.not_empty(urls);
+            let mut read = |url: &At<String>| {
+                check_url(url, reader);
+                reader.template(url, "a URL", VERSION_FIELDS, &[])
+            };
+            urls.iter().filter_map(&mut read).collect()
         };
+        let forms = tarball.forms.iter();
         TarballSource {
-            urls: tarball.urls.iter().filter_map(&mut read).collect(),
+            urls: places(&tarball.urls),
+            forms: forms.map(|(name, urls)| ((**name).clone(), places(urls))).collect(),
         }
     });
     let distro = table.distro.as_ref().and_then(|distro| {
@@ -170,13 +180,19 @@ fn check_url(url: &At<String>, reader: &mut Reader<'_>) {
 }
 
 fn pinned(row: &VersionRow, reader: &mut Reader<'_>) -> Option<PinnedVersion> {
-    if row.commit.is_none() && row.sha256.is_none() {
+    if row.commit.is_none() && row.sha256.is_none() && row.forms.is_empty() {
         let what = format!("version `{}` is not pinned", *row.id);
         reader.report_if_whole(Problem::new(row.id.span(), what, "expected `commit`, `sha256` or both"));
     }
     let commit = reader.hex(row.commit.as_ref(), 40, "commit");
     let sha256 = reader.hex(row.sha256.as_ref(), 64, "sha256");
+    let mut form = |(name, sum): (&At<String>, &At<String>)| {
+        let sum = reader.hex(Some(sum), 64, "sha256")?;
+        Some(((**name).clone(), sum))
+    };
+    let forms = row.forms.iter().filter_map(&mut form).collect();
     Some(PinnedVersion {
+        forms,
         version: reader.parse(&row.id, "version")?,
         commit,
         sha256,
@@ -316,6 +332,40 @@ fn compiler(row: &CompilerRow, reader: &mut Reader<'_>) -> Option<Conditional<Co
         origin: reader.origin(&row.works.span()),
     };
     Some(conditional(row.when.as_ref(), row.reason.as_ref(), limit, reader))
+}
+
+fn cmake(row: &CmakeRow, reader: &mut Reader<'_>) -> Option<Conditional<CmakeLimit>> {
+    let limit = CmakeLimit {
+        works: reader.parse(&row.works, "range")?,
+        origin: reader.origin(&row.works.span()),
+    };
+    Some(conditional(row.when.as_ref(), row.reason.as_ref(), limit, reader))
+}
+
+fn option(row: &OptionRow, reader: &mut Reader<'_>) -> OptionSpec {
+    reader.not_empty(&row.choices);
+    reader.not_empty(&row.default);
+    let defaults = row.default.iter();
+    OptionSpec {
+        name: (*row.name).clone(),
+        about: reader.prose(&row.about, "text"),
+        choices: row.choices.iter().map(|choice| self::choice(row, choice, reader)).collect(),
+        default: defaults
+            .map(|d| conditional(d.when.as_ref(), d.reason.as_ref(), (*d.choice).clone(), reader))
+            .collect(),
+        origin: reader.origin(&row.name.span()),
+    }
+}
+
+fn choice(option: &OptionRow, row: &ChoiceRow, reader: &mut Reader<'_>) -> Choice {
+    let own = row.needs.is_some().then(|| format!("need.{}", *option.name));
+    Choice {
+        name: (*row.name).clone(),
+        versions: reader.parse_opt(row.versions.as_ref(), "range"),
+        needs: row.needs.as_ref().map(|name| reader.plain(name, "name of a build")),
+        args: reader.words_with(&row.args, own.as_deref()),
+        origin: reader.origin(&row.name.span()),
+    }
 }
 
 fn expect(row: &ExpectRow, reader: &mut Reader<'_>) -> Conditional<Expect> {
