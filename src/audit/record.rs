@@ -47,6 +47,17 @@ pub fn append(dir: &Path, record: &Record) -> std::io::Result<()> {
     file.write_all(&line)
 }
 
+/// Makes an empty record where there is none: for a build that compiles nothing.
+///
+/// # Errors
+/// When the record directory cannot be written.
+pub fn none(dir: &Path) -> Result<()> {
+    let file = dir.join(FILE);
+    let doing = || format!("cannot make `{}`", file.display());
+    fs::create_dir_all(dir).doing(doing)?;
+    fs::OpenOptions::new().append(true).create(true).open(&file).map(drop).doing(doing)
+}
+
 /// Reads every call, in the order of time.
 ///
 /// # Errors

@@ -4,6 +4,7 @@ use crate::audit::collect::{self, Scope};
 use crate::audit::judge::{self, Question};
 use crate::audit::libraries;
 use crate::audit::prefix::Place;
+use crate::audit::record;
 use crate::error::{Error, Exit, Result};
 use crate::model::manifest::{Audit, Evidence, Library, Smoke};
 use crate::model::recipe::{Driver, Word};
@@ -26,6 +27,10 @@ impl Attempt<'_> {
     pub(super) fn audit(&mut self) -> Result<Proved> {
         let (plan, work) = (self.plan, &self.work);
         let staged = self.staged();
+        if plan.run().calls.iter().all(|call| call.step != StepName::Compile) {
+            // Whoever compiles nothing leaves no call; a program in what it installs is a finding all the same.
+            record::none(&work.record())?;
+        }
         let proof = collect::collect(&Scope {
             stage: &staged,
             source: &work.src(),

@@ -11,12 +11,13 @@ use crate::error::{Error, Exit, Result};
 use crate::matrix::{self, choices};
 use crate::model::build::{Request, Revision};
 use crate::model::name::BuildName;
-use crate::model::recipe::{Origin, PinnedVersion, Recipe, SourceKind};
+use crate::model::recipe::{Between, Origin, PinnedVersion, Recipe, SourceKind, VersionFrom};
 use crate::model::version::Version;
 use crate::plan::{Resolved, SourcePlan, for_version};
 use crate::source::git::{self, GitPlaces, Want};
 use crate::source::lockfile::{self, GitLock, Lockfile, TarballLock};
 use crate::source::{Log, Net, local, tarball};
+use crate::text::quoted;
 
 /// Whether unresolved pins may be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -198,12 +199,10 @@ impl<'a> Resolver<'a> {
         )?;
         let version = match &recipe.version_from {
             Some(from) => {
-                let text = git::read_file(&found.repository, &found.commit, &from.file)?;
-                read_version(
-                    from,
-                    &String::from_utf8_lossy(&text),
-                    &format!("commit {}", found.commit),
-                )?
+                let read = |file: &String| git::read_file(&found.repository, &found.commit, file);
+                let text = first_of(&from.files, read)?;
+                let place = format!("commit {}", found.commit);
+                read_version(from, &String::from_utf8_lossy(&text), &place)?
             }
             None => return Err(no_version(recipe)),
         };
@@ -233,19 +232,20 @@ impl<'a> Resolver<'a> {
 
     fn local(&self, recipe: &Recipe, name: BuildName, request: Request, dir: &Path) -> Result<Resolved> {
         let from = recipe.version_from.as_ref().ok_or_else(|| no_version(recipe))?;
-        let file = dir.join(&from.file);
-        let text = fs_err::read_to_string(&file).map_err(|e| {
-            Error::new(
-                Exit::Source,
-                format!(
-                    "`{}` does not look like a source tree of {}",
-                    dir.display(),
-                    recipe.product
-                ),
-            )
-            .caused_by(e)
+        let text = first_of(&from.files, |file| {
+            fs_err::read_to_string(dir.join(file)).map_err(|e| {
+                Error::new(
+                    Exit::Source,
+                    format!(
+                        "`{}` does not look like a source tree of {}",
+                        dir.display(),
+                        recipe.product
+                    ),
+                )
+                .caused_by(e)
+            })
         })?;
-        let version = read_version(from, &text, &file.display().to_string())?;
+        let version = read_version(from, &text, &dir.display().to_string())?;
         let url = format!("file://{}", dir.display());
         let mut source = SourcePlan::new(SourceKind::Local, vec![url], dir.display().to_string(), "command-line");
         source.origin = Some(Origin::CommandLine("--source"));
@@ -322,16 +322,27 @@ fn unpinned(kind: SourceKind, form: Option<&str>, recipe: &Recipe, version: &Ver
     }
 }
 
-fn read_version(from: &crate::model::recipe::VersionFrom, text: &str, place: &str) -> Result<Version> {
-    let found = text
-        .split_once(from.before.as_str())
-        .and_then(|(_, rest)| rest.split_once(from.after.as_str()))
-        .map(|(v, _)| v.trim());
-    found.and_then(|v| v.parse().ok()).ok_or_else(|| {
-        Error::new(Exit::Source, format!("cannot read a version from `{}`", from.file))
+/// What `read` makes of the first file that is there; its error about the last one.
+fn first_of<T>(files: &[String], read: impl Fn(&String) -> Result<T>) -> Result<T> {
+    let (last, others) = files.split_last().expect("the schema wants a file");
+    let found = others.iter().find_map(|file| read(file).ok());
+    found.map_or_else(|| read(last), Ok)
+}
+
+fn read_version(from: &VersionFrom, text: &str, place: &str) -> Result<Version> {
+    let part = |between: &Between| {
+        let after = text.split_once(between.before.as_str()).map(|(_, rest)| rest)?;
+        after.split_once(between.after.as_str()).map(|(v, _)| v.trim())
+    };
+    let found: Option<Vec<&str>> = from.parts.iter().map(part).collect();
+    let found = found.map(|parts| parts.join("."));
+    found.as_ref().and_then(|v| v.parse().ok()).ok_or_else(|| {
+        let expected = from.parts.iter().map(|b| format!("{}VERSION{}", b.before, b.after).trim().to_owned());
+        let files = quoted(&from.files, "or");
+        Error::new(Exit::Source, format!("cannot read a version from {files}"))
             .detail("in", place)
-            .detail("expected", format!("{}VERSION{}", from.before, from.after))
-            .detail("found", found.unwrap_or("nothing like it"))
+            .detail("expected", expected.collect::<Vec<_>>().join(" "))
+            .detail("found", found.as_deref().unwrap_or("nothing like it"))
     })
 }
 

@@ -504,15 +504,31 @@ pub struct Names {
     pub git: Template,
 }
 
-/// Where a source tree says which version it is: the text between two others in a file.
+/// Where a source tree says which version it is.
 #[derive(Debug, Clone)]
 pub struct VersionFrom {
-    /// File below the tree: `configure`.
-    pub file: String,
-    /// Text before the version: `PACKAGE_VERSION='`.
+    /// Files below the tree; the first that is there counts: `configure`.
+    pub files: Vec<String>,
+    /// The texts between which the parts of the version stand, in order. The parts are joined by dots.
+    pub parts: Vec<Between>,
+}
+
+/// The text between two others.
+#[derive(Debug, Clone)]
+pub struct Between {
+    /// Text before it: `PACKAGE_VERSION='`.
     pub before: String,
     /// Text after it: `'`.
     pub after: String,
+}
+
+/// Builds that a recipe refuses to make.
+#[derive(Debug, Clone)]
+pub struct Refusal {
+    /// What to do instead.
+    pub instead: String,
+    /// Where it is written.
+    pub origin: Origin,
 }
 
 /// A recipe, checked.
@@ -559,6 +575,10 @@ pub struct Recipe {
     pub variant_aliases: BTreeMap<VariantName, VariantName>,
     /// What every build claims, before its atoms speak.
     pub claims: Claims,
+    /// What builds claim besides, whatever their atoms say.
+    pub claims_when: Vec<Conditional<Claims>>,
+    /// Builds that are not made, with the reason.
+    pub refused: Vec<Conditional<Refusal>>,
     /// What the host needs.
     pub requires: Vec<Conditional<Requirement>>,
     /// Patches, in order.

@@ -8,7 +8,7 @@ use crate::error::{Error, Exit};
 use crate::model::build::{Revision, merge_claims, merge_flags};
 use crate::model::name::{BuildName, Template};
 use crate::model::recipe::{
-    Cell, CmakeLimit, CompilerLimit, Conditional, Expect, Family, Flags, OptionSpec, PatchSpec, Reason, Recipe,
+    Cell, CmakeLimit, CompilerLimit, Conditional, Expect, Family, Flags, OptionSpec, PatchSpec, Reason, Recipe, Refusal,
     Requirement, Toolchain, Word,
 };
 use crate::model::version::Version;
@@ -57,6 +57,10 @@ pub fn plan(
     };
     plan.obstacles = limits(recipe, &plan.cell(), &plan.name);
     plan.obstacles.extend(cmake_limits(&plan));
+    plan.obstacles.extend(refusals(&plan));
+    for claims in holding(&recipe.claims_when, &plan.cell()).cloned().collect::<Vec<_>>() {
+        plan.claims.overlay(&claims);
+    }
     identity::fill(&mut plan);
     plan
 }
@@ -241,6 +245,18 @@ pub fn fits(plan: &BuildPlan, family: Family, compiler: &Version) -> bool {
         ..plan.cell()
     };
     broken(&plan.recipe, &cell, family, compiler).next().is_none()
+}
+
+/// Why the recipe does not make this build.
+fn refusals(plan: &BuildPlan) -> Vec<Error> {
+    let cell = plan.cell();
+    let refuse = |c: &Conditional<Refusal>| {
+        let error = Error::new(Exit::Usage, format!("build `{}` is not made", plan.name));
+        let error = error.detail("reason", c.reason.as_ref().map_or("", |r| r.text.as_str()));
+        error.detail("by", &c.value.origin).hint(&c.value.instead)
+    };
+    let refused = plan.recipe.refused.iter().filter(|c| c.when.holds(&cell));
+    refused.map(refuse).collect()
 }
 
 /// The limits on cmake that the one found breaks.

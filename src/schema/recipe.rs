@@ -93,6 +93,12 @@ pub struct RecipeFile {
     /// What every build claims, before its atoms speak.
     #[serde(default)]
     claims: ClaimsTable,
+    /// What builds claim besides, whatever their atoms say.
+    #[serde(default)]
+    claims_when: Vec<ClaimsRow>,
+    /// Builds that are not made.
+    #[serde(default)]
+    refused: Vec<RefusedRow>,
     /// What the host needs.
     #[serde(default)]
     requires: Vec<RequireRow>,
@@ -318,16 +324,48 @@ struct ImpliedTable {
     cxxflags: Vec<At<String>>,
 }
 
-/// The text between two others in a file of the source tree.
+/// Where a source tree says its version.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct VersionFromTable {
-    /// File below the tree.
-    file: At<String>,
-    /// Text before the version.
+    /// Files below the tree; the first that is there counts.
+    files: At<Vec<At<String>>>,
+    /// Where the parts of the version stand; they are joined by dots.
+    parts: At<Vec<BetweenRow>>,
+}
+
+/// The text between two others.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct BetweenRow {
+    /// Text before it.
     before: At<String>,
     /// Text after it.
     after: At<String>,
+}
+
+/// Claims under a condition.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct ClaimsRow {
+    /// Where it holds; everywhere when absent.
+    when: Option<When>,
+    /// Why.
+    reason: Option<At<String>>,
+    /// What is claimed.
+    claims: ClaimsTable,
+}
+
+/// Builds that are not made.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RefusedRow {
+    /// Which builds.
+    when: When,
+    /// Why.
+    reason: At<String>,
+    /// What to do instead.
+    instead: At<String>,
 }
 
 /// What is claimed of the code; nothing where a key is absent.

@@ -57,9 +57,8 @@ args = ["all"]
 args = ["install"]
 
 [version-from]
-file = "configure"
-before = "PACKAGE_VERSION='"
-after = "'"
+files = ["configure"]
+parts = [{ before = "PACKAGE_VERSION='", after = "'" }]
 
 [[atoms]]
 name = "o2"

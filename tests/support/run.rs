@@ -187,9 +187,8 @@ args = {compile}
 args = ["install"]
 
 [version-from]
-file = "configure"
-before = "PACKAGE_VERSION='"
-after = "'"
+files = ["configure"]
+parts = [{ before = "PACKAGE_VERSION='", after = "'" }]
 
 [claims]
 lto = false

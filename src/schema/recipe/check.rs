@@ -114,8 +114,10 @@ fn conditions(file: &RecipeFile, reader: &mut Reader<'_>) {
         .chain(file.compilers.iter().map(|r| &r.when))
         .chain(file.cmake.iter().map(|r| &r.when))
         .chain(file.expect.iter().map(|r| &r.when))
+        .chain(file.claims_when.iter().map(|r| &r.when))
         .chain(file.options.iter().flat_map(|o| o.default.iter().map(|d| &d.when)));
-    for when in whens.flatten() {
+    let refused = file.refused.iter().map(|r| &r.when);
+    for when in whens.flatten().chain(refused) {
         if let Some(atom) = &when.atom
             && file.atoms.iter().all(|row| *row.name != **atom)
         {

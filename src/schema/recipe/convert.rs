@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::model::recipe::{
-    Atom, BuildSystem, Choice, Claims, CmakeLimit, CompilerLimit, Conditional, CostHint, DistroSource, Driver, Expect,
-    Flags, GitSource, Hint, MakeCall, Names, Need, OptionSpec, PatchSpec, PinnedVersion, Reason, Recipe, Requirement,
+    Atom, Between, BuildSystem, Choice, Claims, CmakeLimit, CompilerLimit, Conditional, CostHint, DistroSource, Driver, Expect,
+    Flags, GitSource, Hint, MakeCall, Names, Need, OptionSpec, PatchSpec, PinnedVersion, Reason, Recipe, Refusal, Requirement,
     Smoke, Sources, TarballSource, VariantSpec, VersionFrom, Word,
 };
 
@@ -12,8 +12,8 @@ use super::super::at::At;
 use super::super::diagnostic::{Problem, Source};
 use super::super::read::{FlagLists, Reader, VERSION_FIELDS, When};
 use super::{
-    ArgsRow, AtomRow, ChoiceRow, ClaimsTable, CmakeRow, CompilerRow, DriverTable, EnvRow, ExpectRow, FlagsRow, HintRow,
-    Level, NamesTable, OptionRow, PatchRow, RecipeFile, RequireRow, SourceTable, VersionRow,
+    ArgsRow, AtomRow, BetweenRow, ChoiceRow, ClaimsTable, CmakeRow, CompilerRow, DriverTable, EnvRow, ExpectRow, FlagsRow, HintRow,
+    Level, NamesTable, OptionRow, PatchRow, RecipeFile, RefusedRow, RequireRow, SourceTable, VersionFromTable, VersionRow,
 };
 
 /// The recipe; what could not be read was reported and is left out.
@@ -46,14 +46,16 @@ pub(super) fn convert(file: &RecipeFile, source: &Source, reader: &mut Reader<'_
             cxxflags: &file.implied.cxxflags,
             ldflags: &[],
         }),
-        version_from: file.version_from.as_ref().map(|from| VersionFrom {
-            file: (*from.file).clone(),
-            before: (*from.before).clone(),
-            after: (*from.after).clone(),
-        }),
+        version_from: file.version_from.as_ref().map(|from| version_from(from, reader)),
         variants: variants(file, reader),
         variant_aliases: aliases(file, reader),
         claims: claims(&file.claims),
+        claims_when: {
+            let rows = file.claims_when.iter();
+            rows.map(|r| conditional(r.when.as_ref(), r.reason.as_ref(), claims(&r.claims), reader))
+                .collect()
+        },
+        refused: file.refused.iter().map(|row| refusal(row, reader)).collect(),
         requires: file
             .requires
             .iter()
@@ -332,6 +334,30 @@ fn compiler(row: &CompilerRow, reader: &mut Reader<'_>) -> Option<Conditional<Co
         origin: reader.origin(&row.works.span()),
     };
     Some(conditional(row.when.as_ref(), row.reason.as_ref(), limit, reader))
+}
+
+fn version_from(table: &VersionFromTable, reader: &mut Reader<'_>) -> VersionFrom {
+    reader.not_empty(&table.files);
+    reader.not_empty(&table.parts);
+    for file in table.files.iter() {
+        reader.inside(file, "the source tree");
+    }
+    let between = |row: &BetweenRow| Between {
+        before: (*row.before).clone(),
+        after: (*row.after).clone(),
+    };
+    VersionFrom {
+        files: table.files.iter().map(|f| (**f).clone()).collect(),
+        parts: table.parts.iter().map(between).collect(),
+    }
+}
+
+fn refusal(row: &RefusedRow, reader: &mut Reader<'_>) -> Conditional<Refusal> {
+    let refusal = Refusal {
+        instead: reader.prose(&row.instead, "text"),
+        origin: reader.origin(&row.reason.span()),
+    };
+    conditional(Some(&row.when), Some(&row.reason), refusal, reader)
 }
 
 fn cmake(row: &CmakeRow, reader: &mut Reader<'_>) -> Option<Conditional<CmakeLimit>> {
