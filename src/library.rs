@@ -57,14 +57,18 @@ impl Library {
         let mut files = Files::shipped();
         let mut errors: Vec<Error> = overlays.iter().flat_map(|overlay| files.lay_over(overlay)).collect();
         let has_patch = |file: &str| has_patch(overlays, file);
-        let recipes = files.recipes.read(Kind::Recipe, paint, &mut errors, |s| {
+        let (forks, own) = files.recipes.part(|text| schema::recipe::extends(&Source::new(Kind::Recipe, "", text, paint)));
+        let recipes = own.read(Kind::Recipe, paint, &mut errors, |s| {
             schema::recipe::recipe(s, &has_patch)
         });
+        let mut recipes: BTreeMap<_, _> = recipes.into_iter().map(|r| (r.product.clone(), r)).collect();
+        let forks = forks.read(Kind::Recipe, paint, &mut errors, |s| schema::recipe::extension(s, &recipes));
+        recipes.extend(forks.into_iter().map(|r| (r.product.clone(), r)));
         let toolchains = files
             .toolchains
             .read(Kind::Toolchain, paint, &mut errors, schema::toolchain::toolchain);
         let mut library = Library {
-            recipes: recipes.into_iter().map(|r| (r.product.clone(), r)).collect(),
+            recipes,
             toolchains: toolchains.into_iter().map(|t| (t.name.clone(), t)).collect(),
             sets: BTreeMap::new(),
             overlays: overlays.to_vec(),
@@ -93,6 +97,12 @@ impl Library {
             .rev()
             .find_map(|dir| fs::read(dir.join("patches").join(file)).ok());
         laid_over.or_else(|| PATCHES.get_file(file).map(|f| f.contents().to_vec()))
+    }
+
+    /// Whether a recipe is the shipped one, to the letter: its pins are upstream's then, as far as bm knows.
+    pub fn is_shipped(&self, recipe: &Recipe) -> bool {
+        let file = RECIPES.get_file(format!("{}.toml", recipe.product));
+        file.is_some_and(|file| file.contents() == recipe.text.as_bytes())
     }
 
     /// The toolchain that names leave out.
@@ -200,6 +210,12 @@ impl Shelf {
                     .detail("first bad byte", e.utf8_error().valid_up_to()),
             ),
         }
+    }
+
+    /// Those whose text is `chosen`, and the others.
+    fn part(self, chosen: impl Fn(&str) -> bool) -> (Shelf, Shelf) {
+        let (yes, no) = self.0.into_iter().partition(|(_, (_, text))| chosen(text));
+        (Shelf(yes), Shelf(no))
     }
 
     fn read<T>(

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Exit, Result};
-use crate::model::manifest::Manifest;
+use crate::model::manifest::{Manifest, SourceRecord};
 
 const HEADER: &str = "# Builds made from real source, audited and smoke-tested. Written by `bm verified add NAME` from sealed\n# manifests; not edited by hand. What is not here has not been proved.\n\n";
 
@@ -34,6 +34,9 @@ pub struct Entry {
     pub source: String,
     /// The checksum or the commit.
     pub pin: String,
+    /// Builds that it stands on, each with how its source is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<String>,
     /// What the audit looked at.
     pub audit: String,
     /// What the smoke test did.
@@ -101,11 +104,23 @@ fn natural(name: &str) -> Vec<(u64, String)> {
     out
 }
 
-/// The proof that a sealed manifest gives.
+/// How a source is known to be what it is called, and its pin. Only the pins of the shipped recipes are upstream's.
+fn known_by(source: &SourceRecord) -> Option<(&'static str, &str)> {
+    Some(match (source.kind.as_str(), &source.commit, &source.sha256) {
+        ("git", Some(commit), _) if source.pinned_by == "recipe" => ("upstream commit", commit),
+        ("git", Some(commit), _) => ("unproven copy", commit),
+        (_, _, Some(sha256)) if source.pinned_by == "recipe" => ("upstream checksum", sha256),
+        (_, _, Some(sha256)) if source.obtained_from.starts_with("distro:") => ("distribution checksum", sha256),
+        (_, _, Some(sha256)) => ("unproven copy", sha256),
+        _ => return None,
+    })
+}
+
+/// The proof that a sealed manifest gives. `needed` gives the manifest of a build that it stands on.
 ///
 /// # Errors
 /// A local tree, an audit with findings or a smoke test that did nothing prove nothing.
-pub fn entry(manifest: &Manifest) -> Result<Entry> {
+pub fn entry(manifest: &Manifest, needed: impl Fn(&str) -> Option<Manifest>) -> Result<Entry> {
     let refuse = |why: &str| {
         Err(Error::new(
             Exit::Proof,
@@ -124,14 +139,17 @@ pub fn entry(manifest: &Manifest) -> Result<Entry> {
     if manifest.smoke.did.is_empty() {
         return refuse("it was not smoke-tested");
     }
-    let (kind, pin) = match (source.kind.as_str(), &source.commit, &source.sha256) {
-        ("git", Some(commit), _) if source.pinned_by == "recipe" => ("upstream commit", commit),
-        ("git", Some(commit), _) => ("unproven copy", commit),
-        (_, _, Some(sha256)) if source.pinned_by == "recipe" => ("upstream checksum", sha256),
-        (_, _, Some(sha256)) if source.obtained_from.starts_with("distro:") => ("distribution checksum", sha256),
-        (_, _, Some(sha256)) => ("unproven copy", sha256),
-        _ => return refuse("its source is not pinned"),
+    let Some((kind, pin)) = known_by(source) else {
+        return refuse("its source is not pinned");
     };
+    let mut needs = Vec::new();
+    for (name, identity) in &manifest.dependencies {
+        let found = needed(name).filter(|m| m.identity == *identity);
+        let Some(by) = found.as_ref().and_then(|m| m.sources.first()).and_then(known_by) else {
+            return refuse(&format!("`{name}`, which it was built on, is not here any more to say what it is"));
+        };
+        needs.push(format!("{name} ({})", by.0));
+    }
     let compiler = manifest
         .toolchain
         .tools
@@ -143,7 +161,8 @@ pub fn entry(manifest: &Manifest) -> Result<Entry> {
         compiler,
         date: manifest.built_at.chars().take(10).collect(),
         source: kind.to_owned(),
-        pin: pin.clone(),
+        pin: pin.to_owned(),
+        needs,
         audit: format!(
             "{} units, {} links, {} files",
             manifest.audit.units, manifest.audit.links, manifest.audit.files
@@ -171,6 +190,7 @@ mod tests {
             date: text("2026-01-02"),
             source: text("upstream commit"),
             pin: text("abc"),
+            needs: vec![],
             audit: text("1 units, 1 links, 1 files"),
             smoke: text("10 rows read back, 3 steps"),
             identity: text("00"),

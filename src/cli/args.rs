@@ -515,7 +515,7 @@ pub enum Command {
     /// Print the JSON Schema of a file format, for editors
     Schema {
         /// Which
-        #[arg(value_parser = ["recipe", "toolchain", "set", "config"])]
+        #[arg(value_parser = ["recipe", "extension", "toolchain", "set", "config"])]
         kind: String,
     },
 }

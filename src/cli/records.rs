@@ -430,7 +430,10 @@ pub fn verified(ctx: &Context, command: args::Verified) -> Ended {
                 // The manifest speaks of files; they must still be those.
                 match store::verify::verify(&ctx.layout.prefix(&name))
                     .and_then(|r| intact(&name, r.is_intact()))
-                    .and_then(|()| verified::entry(&manifest))
+                    .and_then(|()| {
+                        let needed = |name: &str| sealed(ctx, &name.parse().ok()?).map(|m| *m);
+                        verified::entry(&manifest, needed)
+                    })
                 {
                     Ok(entry) => {
                         ctx.shell.status("Verified", format!("{name} on {}", entry.platform));

@@ -16,6 +16,7 @@ use crate::source::distro::{Distro, DistroPlace};
 use crate::source::git::{self, GitPlaces, Want};
 use crate::source::tarball::{self, Place};
 use crate::source::{Log, Net, archive, checkout, local};
+use crate::text::quoted;
 
 use super::Runner;
 
@@ -119,7 +120,8 @@ pub fn fetch(runner: &Runner<'_>, plan: &BuildPlan, log: &Path) -> Result<Fetche
             })
         }
         SourceKind::Tarball => {
-            let got = archive_source(runner.ctx, &runner.net, &plan.source, &plan.version, &log)?;
+            let got = archive_source(runner.ctx, &runner.net, &plan.source, &plan.version, &log);
+            let got = got.map_err(|e| about_forms(e, plan))?;
             Ok(Fetched {
                 path: got.path,
                 commit: None,
@@ -193,6 +195,31 @@ pub fn archive_source(
     tarball::ensure(&ctx.layout.downloads(), source.sha256.as_deref(), &places, net, log)
 }
 
+/// Where a release has archives of several forms, their checksums are easily taken for each other's.
+fn about_forms(error: Error, plan: &BuildPlan) -> Error {
+    let forms = plan.recipe.sources.tarball.as_ref().map(|t| &t.forms);
+    let Some(forms) = forms.filter(|forms| !forms.is_empty()) else {
+        return error;
+    };
+    let Some((_, got)) = error.details().iter().find(|(label, _)| label == "got").cloned() else {
+        return error;
+    };
+    let pinned = plan.recipe.versions.iter().find(|p| p.version == plan.version);
+    let owner = pinned.and_then(|p| p.forms.iter().find(|(_, sum)| **sum == got));
+    let of = |form: &str| {
+        let url = forms.get(form).and_then(|urls| urls.first());
+        let url = url.map(|t| crate::plan::for_version(t, &plan.recipe, &plan.version)).unwrap_or_default();
+        crate::source::mirror::file_name(&url).to_owned()
+    };
+    error.hint(match owner {
+        Some((form, _)) => format!("those bytes are `{}`, another form of the release", of(form)),
+        None => {
+            let others: Vec<String> = forms.keys().map(|form| of(form)).collect();
+            format!("each form of a release has a checksum of its own: is this one that of {}?", quoted(&others, "or"))
+        }
+    })
+}
+
 /// Makes the source of a plan present and says where it came from; nothing to do for a local tree.
 ///
 /// # Errors
@@ -201,7 +228,9 @@ pub fn present(ctx: &Context, net: &Net, plan: &BuildPlan) -> Result<Option<Stri
     let (source, log) = (&plan.source, Log::none());
     match source.kind {
         SourceKind::Git => git_source(ctx, net, source, &log).map(|found| Some(found.obtained_from)),
-        SourceKind::Tarball => archive_source(ctx, net, source, &plan.version, &log).map(|got| Some(got.obtained_from)),
+        SourceKind::Tarball => archive_source(ctx, net, source, &plan.version, &log)
+            .map(|got| Some(got.obtained_from))
+            .map_err(|e| about_forms(e, plan)),
         SourceKind::Local => Ok(None),
     }
     .map_err(|e| e.detail("build", &plan.name))

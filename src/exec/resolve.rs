@@ -113,6 +113,8 @@ impl<'a> Resolver<'a> {
         if let (Some(pin), Some(listed)) = (of_recipe, listed) {
             source.set_pin(pin.clone());
             source.origin = Some(listed.origin.clone());
+            let by = if self.ctx.library.is_shipped(recipe) { "recipe" } else { "overlay" };
+            by.clone_into(&mut source.pinned_by);
             return Ok(());
         }
         "lockfile".clone_into(&mut source.pinned_by);

@@ -117,6 +117,9 @@ pub(super) fn attach(attempt: &Attempt<'_>, prefix: &Path) -> Result<()> {
     };
     let recipe_file = recipe.join("recipes").join(format!("{}.toml", plan.product()));
     keep(recipe_file, plan.recipe.text.as_bytes())?;
+    for (base, text) in &plan.recipe.bases {
+        keep(recipe.join("recipes").join(format!("{base}.toml")), text.as_bytes())?;
+    }
     let toolchain_file = recipe.join("toolchains").join(format!("{}.toml", plan.toolchain.name));
     keep(toolchain_file, plan.toolchain.text.as_bytes())?;
     for patch in &plan.run().patches {

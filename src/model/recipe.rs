@@ -601,7 +601,9 @@ pub struct Recipe {
     pub hints: Vec<Hint>,
     /// For drivers.
     pub driver: Driver,
-    /// Digits of the recipe's text as read, for `.bm/recipe/`.
+    /// Recipes that this one extends, as read.
+    pub bases: Vec<(ProductName, Arc<str>)>,
+    /// The recipe's text as read, for `.bm/recipe/`.
     pub text: Arc<str>,
 }
 

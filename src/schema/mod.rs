@@ -30,10 +30,11 @@ pub use read::{VERSION_FIELDS, WORD_FIELDS};
 use diagnostic::Problem;
 use walk::{Missing, walk};
 
-/// JSON schema of `recipe`, `toolchain`, `set` or `config`; `None` for any other word.
+/// JSON schema of `recipe`, `extension`, `toolchain`, `set` or `config`; `None` for any other word.
 pub fn json_schema(kind: &str) -> Option<Value> {
     match kind {
         "recipe" => Some(schema_of::<recipe::RecipeFile>()),
+        "extension" => Some(schema_of::<recipe::ExtensionFile>()),
         "toolchain" => Some(schema_of::<toolchain::ToolchainFile>()),
         "set" => Some(schema_of::<set::SetFile>()),
         "config" => Some(schema_of::<config::ConfigFile>()),

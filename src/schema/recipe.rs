@@ -5,6 +5,7 @@
 
 mod check;
 mod convert;
+mod extension;
 
 use std::collections::BTreeMap;
 
@@ -13,6 +14,8 @@ use serde::Deserialize;
 
 use crate::error::Error;
 use crate::model::recipe::Recipe;
+
+pub use extension::{ExtensionFile, extends, extension};
 
 use super::at::At;
 use super::diagnostic::Source;

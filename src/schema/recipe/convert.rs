@@ -75,6 +75,7 @@ pub(super) fn convert(file: &RecipeFile, source: &Source, reader: &mut Reader<'_
         cost: cost(&file.cost),
         hints: file.hints.iter().map(|row| hint(row, reader)).collect(),
         driver: driver(&file.driver, reader),
+        bases: vec![],
         text: source.text().clone(),
         product: product?,
         names: names?,
@@ -111,7 +112,7 @@ fn conditional<T>(
     }
 }
 
-fn names(table: &NamesTable, reader: &mut Reader<'_>) -> Option<Names> {
+pub(super) fn names(table: &NamesTable, reader: &mut Reader<'_>) -> Option<Names> {
     let release = reader.template(&table.release, "the name of a release", VERSION_FIELDS, &[]);
     let series = &["version.series"];
     let series = reader.template(&table.series, "the name of a series", series, series);
@@ -127,7 +128,7 @@ fn names(table: &NamesTable, reader: &mut Reader<'_>) -> Option<Names> {
     })
 }
 
-fn sources(table: &SourceTable, reader: &mut Reader<'_>) -> Sources {
+pub(super) fn sources(table: &SourceTable, reader: &mut Reader<'_>) -> Sources {
     let git = table.git.as_ref().and_then(|git| {
         for url in std::iter::once(&git.url).chain(&git.mirrors) {
             check_url(url, reader);
@@ -181,7 +182,7 @@ fn check_url(url: &At<String>, reader: &mut Reader<'_>) {
     }
 }
 
-fn pinned(row: &VersionRow, reader: &mut Reader<'_>) -> Option<PinnedVersion> {
+pub(super) fn pinned(row: &VersionRow, reader: &mut Reader<'_>) -> Option<PinnedVersion> {
     if row.commit.is_none() && row.sha256.is_none() && row.forms.is_empty() {
         let what = format!("version `{}` is not pinned", *row.id);
         reader.report_if_whole(Problem::new(row.id.span(), what, "expected `commit`, `sha256` or both"));
@@ -202,7 +203,7 @@ fn pinned(row: &VersionRow, reader: &mut Reader<'_>) -> Option<PinnedVersion> {
     })
 }
 
-fn args(row: &ArgsRow, reader: &mut Reader<'_>) -> Conditional<MakeCall> {
+pub(super) fn args(row: &ArgsRow, reader: &mut Reader<'_>) -> Conditional<MakeCall> {
     let words = reader.some_words(&row.args);
     conditional(row.when.as_ref(), row.reason.as_ref(), words, reader)
 }
@@ -216,7 +217,7 @@ fn env(row: &EnvRow, reader: &mut Reader<'_>) -> Conditional<BTreeMap<String, Wo
     conditional(row.when.as_ref(), row.reason.as_ref(), variables, reader)
 }
 
-fn flags(row: &FlagsRow, reader: &mut Reader<'_>) -> Conditional<Flags> {
+pub(super) fn flags(row: &FlagsRow, reader: &mut Reader<'_>) -> Conditional<Flags> {
     let flags = reader.flags(&FlagLists {
         cflags: &row.cflags,
         cxxflags: &row.cxxflags,
@@ -285,7 +286,7 @@ fn aliases(
     aliases
 }
 
-fn requirement(row: &RequireRow, reader: &mut Reader<'_>) -> Option<Conditional<Requirement>> {
+pub(super) fn requirement(row: &RequireRow, reader: &mut Reader<'_>) -> Option<Conditional<Requirement>> {
     type Make = fn(String) -> Need;
     let kinds: [(&Option<At<String>>, Make); 4] = [
         (&row.program, Need::Program),
@@ -394,7 +395,7 @@ fn choice(option: &OptionRow, row: &ChoiceRow, reader: &mut Reader<'_>) -> Choic
     }
 }
 
-fn expect(row: &ExpectRow, reader: &mut Reader<'_>) -> Conditional<Expect> {
+pub(super) fn expect(row: &ExpectRow, reader: &mut Reader<'_>) -> Conditional<Expect> {
     for path in row.files.iter().chain(row.undefined.iter().map(|u| &u.header)) {
         reader.inside(path, "the prefix");
         check_alternatives(path, reader);
@@ -443,7 +444,7 @@ fn check_alternatives(path: &At<String>, reader: &mut Reader<'_>) {
     }
 }
 
-fn hint(row: &HintRow, reader: &mut Reader<'_>) -> Hint {
+pub(super) fn hint(row: &HintRow, reader: &mut Reader<'_>) -> Hint {
     Hint {
         symptom: reader.prose(&row.symptom, "symptom"),
         remedy: reader.prose(&row.remedy, "remedy"),
