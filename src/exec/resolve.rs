@@ -75,7 +75,12 @@ impl<'a> Resolver<'a> {
         // They are in order.
         let listed = recipe.versions.binary_search_by(|p| p.version.cmp(&version));
         let listed = listed.ok().map(|at| &recipe.versions[at]);
-        let kind = match request.from.or(self.default_from) {
+        // What is preferred in general says nothing of a product that has only the other kind.
+        let has = |kind: &SourceKind| match kind {
+            SourceKind::Git => recipe.sources.git.is_some(),
+            _ => recipe.sources.tarball.is_some(),
+        };
+        let kind = match request.from.or(self.default_from.filter(has)) {
             Some(kind) => kind,
             None => {
                 let has_sum = || {
