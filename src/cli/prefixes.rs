@@ -206,7 +206,7 @@ fn again(
     let work = scratch(ctx, name)?;
     let logs = ctx.layout.state().join("logs");
     fs_err::create_dir_all(&logs).doing(|| "cannot make the directory of logs".to_owned())?;
-    let expect = prove::smoke_expect(&m.version, &m.driver, &recipe.smoke_command);
+    let expect = prove::smoke_expect(&m.version, &m.driver, &recipe.smoke_command, &[]);
     let log = logs.join(format!("{name}-smoke.log"));
     let result = crate::smoke::run(
         &ctx.layout.prefix(name),

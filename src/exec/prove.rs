@@ -1,5 +1,7 @@
 //! The proofs of a build: the audit of what was installed, and the smoke test at the final path.
 
+use std::path::PathBuf;
+
 use crate::audit::collect::{self, Scope};
 use crate::audit::judge::{self, Question};
 use crate::audit::libraries;
@@ -77,6 +79,7 @@ impl Attempt<'_> {
             &plan.version.to_string(),
             &plan.recipe.driver,
             &plan.recipe.smoke_command,
+            &[],
         );
         expect.libraries.extend(plan.needs.iter().map(|n| n.prefix.clone()));
         smoke::run(
@@ -90,12 +93,17 @@ impl Attempt<'_> {
     }
 }
 
-/// What the smoke test of a prefix must find.
-pub fn smoke_expect(version: &str, driver: &Driver, command: &[Word]) -> SmokeExpect {
+/// What the smoke test of a prefix must find. `libraries` are the prefixes of private dependencies, whose libraries the
+/// server may map besides its own and the system's.
+pub fn smoke_expect(version: &str, driver: &Driver, command: &[Word], libraries: &[PathBuf]) -> SmokeExpect {
+    let usual = SmokeExpect::version(version);
     SmokeExpect {
+        engine: driver.engine.clone().unwrap_or(usual.engine),
         extensions: driver.extensions.clone(),
         command: command.iter().map(|w| w.text.clone()).collect(),
-        ..SmokeExpect::version(version)
+        libraries: libraries.to_vec(),
+        version: usual.version,
+        load: usual.load,
     }
 }
 

@@ -462,6 +462,8 @@ pub struct Hint {
 pub enum Smoke {
     /// initdb, start, table, load, pgbench, stop.
     Postgres,
+    /// Data directory, start, table in the named engine, load, mysqlslap, shutdown.
+    Mysql,
     /// Run the recipe's `smoke-command` from the prefix and expect success.
     Command,
     /// There is nothing to run: headers alone. The expected files count.

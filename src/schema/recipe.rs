@@ -168,6 +168,8 @@ enum BuildSystem {
 enum Smoke {
     /// initdb, start, table, load, stop.
     Postgres,
+    /// Data directory, start, table in the driver's engine, load, stop.
+    Mysql,
     /// `smoke-command`, which must succeed.
     Command,
     /// Nothing to run: the files of `expect` count.

@@ -18,7 +18,7 @@ const TAIL: usize = 20;
 /// Bytes a single program may write before it is stopped.
 const LOG_BYTES: u64 = 32 << 20;
 
-/// The environment of a tested program: nothing of the caller's, so no `PG*` and no `LD_*`.
+/// The environment of a tested program: nothing of the caller's, so no `PG*`, no `MYSQL_*` and no `LD_*`.
 pub fn environment(home: &Path) -> BTreeMap<String, String> {
     [("PATH", "/usr/bin:/bin"), ("LC_ALL", "C"), ("TZ", "UTC")]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -28,7 +28,7 @@ pub fn environment(home: &Path) -> BTreeMap<String, String> {
 }
 
 /// Programs of a prefix and how they are run.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Programs<'a> {
     /// The prefix.
     pub(super) prefix: &'a Path,
@@ -69,6 +69,17 @@ impl Programs<'_> {
     /// # Errors
     /// [`Exit::Proof`] when it does not end with status 0 in time; `what` begins the headline.
     pub(super) fn call(&self, what: &str, program: &str, args: &[&str]) -> Result<String> {
+        match self.attempt(what, program, args)? {
+            (Ended::Exited(0), text) => Ok(text),
+            (ended, _) => Err(self.failed_call(what, program, &ended)),
+        }
+    }
+
+    /// Runs `program` and returns how it ended and what it printed, which is also added to the log.
+    ///
+    /// # Errors
+    /// [`Exit::Interrupted`], and failures of the host.
+    pub(super) fn attempt(&self, what: &str, program: &str, args: &[&str]) -> Result<(Ended, String)> {
         let output = self.dir.join("output");
         let command = self.command(program, args, &output, self.bound);
         self.note_call(&command.argv)?;
@@ -86,14 +97,16 @@ impl Programs<'_> {
             Err(e) => return Err(Error::io("cannot read a program's output", &e)),
         };
         self.note(&text)?;
-        match outcome.ended {
-            Ended::Exited(0) => Ok(text),
-            // A client may end by itself, for its server ends too.
-            _ if self.cancel.requested().is_some() => {
-                Err(Error::new(Exit::Interrupted, format!("interrupted: {what}")))
-            }
-            ended => Err(self.failure(format!("{what}: `{program}` {}", describe(&ended)))),
+        // A client may end by itself, for its server ends too.
+        if !outcome.ok() && self.cancel.requested().is_some() {
+            return Err(Error::new(Exit::Interrupted, format!("interrupted: {what}")));
         }
+        Ok((outcome.ended, text))
+    }
+
+    /// The failure of a call that ended otherwise than with status 0.
+    pub(super) fn failed_call(&self, what: &str, program: &str, ended: &Ended) -> Error {
+        self.failure(format!("{what}: `{program}` {}", describe(ended)))
     }
 
     /// Adds a command line to the log.
@@ -114,6 +127,18 @@ impl Programs<'_> {
             .open(self.log)
             .and_then(|mut file| file.write_all(format!("{text}{newline}").as_bytes()))
             .doing(|| "cannot write the log of the smoke test".into())
+    }
+
+    /// Bytes in the log so far.
+    pub(super) fn log_length(&self) -> u64 {
+        fs::metadata(self.log).map_or(0, |meta| meta.len())
+    }
+
+    /// What was written to the log since it had `before` bytes.
+    pub(super) fn log_since(&self, before: u64) -> Result<String> {
+        let bytes = fs::read(self.log).doing(|| "cannot read the log of the smoke test".into())?;
+        let start = usize::try_from(before).unwrap_or(0).min(bytes.len());
+        Ok(String::from_utf8_lossy(&bytes[start..]).into_owned())
     }
 
     /// A failed proof, with the log's path and its last lines.

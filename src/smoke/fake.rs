@@ -65,13 +65,27 @@ const MAPS: &str = "5-6 r-xp 0 08:01 1 @PREFIX@/bin/postgres\n\
                     7-8 r-xp 0 08:01 3 /usr/lib/libc.so.6\n";
 
 /// A prefix of scripts, a scratch directory, a log, and stand-ins for `/proc` and `/tmp`.
-struct Fake {
+pub(super) struct Fake {
     base: tempfile::TempDir,
-    terms: Terms,
+    pub(super) terms: Terms,
 }
 
 impl Fake {
     fn new() -> Self {
+        Fake::of(&[
+            ("bin/initdb", INITDB),
+            ("bin/postgres", POSTGRES),
+            ("bin/psql", PSQL),
+            ("bin/pgbench", PGBENCH),
+            ("lib/libpq.so.5", ""),
+            ("maps", MAPS),
+            ("maps.backend", MAPS),
+            ("maps.psql", MAPS),
+        ])
+    }
+
+    /// A prefix of these files. In their text `@PREFIX@` and `@PROC@` are places, `@ROWS@` what psql shows of the rows.
+    pub(super) fn of(files: &[(&str, &str)]) -> Self {
         // Below /tmp, for TMPDIR may be closed to the account the programs run as.
         let base = tempfile::Builder::new().prefix("bm-fake-").tempdir_in("/tmp").unwrap();
         let fake = Fake {
@@ -90,31 +104,23 @@ impl Fake {
             ("prefix", 0o755),
             ("prefix/bin", 0o755),
             ("prefix/lib", 0o755),
+            ("prefix/scripts", 0o755),
         ] {
             let dir = fake.at(dir);
             fs::create_dir_all(&dir).unwrap();
             fs::set_permissions(&dir, PermissionsExt::from_mode(mode)).unwrap();
         }
-        for (file, text) in [
-            ("bin/initdb", INITDB),
-            ("bin/postgres", POSTGRES),
-            ("bin/psql", PSQL),
-            ("bin/pgbench", PGBENCH),
-            ("lib/libpq.so.5", ""),
-            ("maps", MAPS),
-            ("maps.backend", MAPS),
-            ("maps.psql", MAPS),
-        ] {
+        for (file, text) in files {
             fake.write(file, text);
         }
         fake
     }
 
-    fn at(&self, path: &str) -> PathBuf {
+    pub(super) fn at(&self, path: &str) -> PathBuf {
         self.base.path().join(path)
     }
 
-    fn write(&self, file: &str, text: &str) {
+    pub(super) fn write(&self, file: &str, text: &str) {
         let text = text
             .replace("@PREFIX@", &self.at("prefix").display().to_string())
             .replace("@PROC@", &self.terms.proc.display().to_string())
@@ -125,14 +131,14 @@ impl Fake {
     }
 
     /// Changes one thing in a script.
-    fn edit(&self, file: &str, from: &str, to: &str) {
+    pub(super) fn edit(&self, file: &str, from: &str, to: &str) {
         let text = fs::read_to_string(self.at("prefix").join(file)).unwrap();
         assert!(text.contains(from), "`{from}` is not in {file}");
         self.write(file, &text.replace(from, to));
     }
 
     /// Runs the test and checks that nothing is left behind, however it ended.
-    fn run(&self, kind: Smoke, expect: &SmokeExpect, cancel: &Cancel) -> Result<manifest::Smoke> {
+    pub(super) fn run(&self, kind: Smoke, expect: &SmokeExpect, cancel: &Cancel) -> Result<manifest::Smoke> {
         let (prefix, scratch, log) = (self.at("prefix"), self.at("scratch"), self.at("log"));
         let test = Test {
             prefix: &prefix,
@@ -144,6 +150,7 @@ impl Fake {
         };
         let result = match kind {
             Smoke::Postgres => postgres::run(test),
+            Smoke::Mysql => mysql::run(test),
             Smoke::Command => test.command(),
         };
         for dir in ["scratch", "tmp"] {
@@ -164,7 +171,7 @@ impl Fake {
         self.run(Smoke::Postgres, &SmokeExpect::version("16.4"), &Cancel::default())
     }
 
-    fn started(&self) -> usize {
+    pub(super) fn started(&self) -> usize {
         fs::read_dir(&self.terms.proc).unwrap().count()
     }
 }

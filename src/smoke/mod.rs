@@ -7,6 +7,8 @@ pub mod account;
 pub(crate) mod child;
 #[cfg(test)]
 mod fake;
+mod mysql;
+mod own;
 mod parse;
 mod postgres;
 mod server;
@@ -28,8 +30,10 @@ use child::{Programs, Scratch};
 /// What the prefix must prove.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SmokeExpect {
-    /// Version as the server must spell it: `15.18`, `16beta1`.
+    /// Version as the server must spell it: `15.18`, `16beta1`, `8.0.33-25`.
     pub version: String,
+    /// Storage engine of the tables of a MySQL server, in any case: `innodb`.
+    pub engine: String,
     /// Extensions to create; `pgstattuple` is also called.
     pub extensions: Vec<String>,
     /// Trees besides the prefix whose libraries may be mapped: private dependencies.
@@ -45,6 +49,7 @@ impl SmokeExpect {
     pub fn version(version: impl Into<String>) -> Self {
         SmokeExpect {
             version: version.into(),
+            engine: "innodb".into(),
             extensions: vec!["pgstattuple".into()],
             libraries: vec![],
             load: Duration::from_secs(3),
@@ -60,6 +65,8 @@ struct Terms {
     proc: PathBuf,
     /// Where the socket's directory is made.
     sockets: PathBuf,
+    /// Time to make a data directory, where the server's own program does it.
+    init: Duration,
     /// Time until the server takes connections.
     start: Duration,
     /// Time from the request to stop until the server is gone.
@@ -73,6 +80,8 @@ impl Default for Terms {
         Terms {
             proc: "/proc".into(),
             sockets: socket::BASE.into(),
+            // Some hundred tables, each synced to a disk that builds may be writing to.
+            init: Duration::from_secs(300),
             start: Duration::from_secs(60),
             stop: Duration::from_secs(30),
             call: Duration::from_secs(60),
@@ -119,6 +128,7 @@ pub fn run(
     };
     match kind {
         Smoke::Postgres => postgres::run(test),
+        Smoke::Mysql => mysql::run(test),
         Smoke::Command => test.command(),
         Smoke::Files => Ok(manifest::Smoke::default()),
     }

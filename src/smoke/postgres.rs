@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 use sha2::{Digest, Sha256};
 
-use crate::error::{Error, Exit, IoContext, Result};
+use crate::error::Result;
 use crate::model::manifest::Smoke;
 
 use super::child::{Programs, Scratch, make_dir};
-use super::server::Server;
+use super::parse::Readiness;
+use super::server::{Launch, Server};
 use super::socket::SocketDir;
-use super::{Test, account, parse};
+use super::{Test, account, own, parse, socket};
 
 /// The server listens on no address; the number only names the socket.
 const PORT: u16 = 5432;
@@ -30,8 +31,11 @@ const ROWS: u64 = 10_000;
 /// Below this the load is worth a look.
 const SLOW_TPS: f64 = 5.0;
 
+/// The server's program.
+const SERVER: &str = "bin/postgres";
+
 /// Programs the test runs.
-const PROGRAMS: [&str; 4] = ["bin/initdb", "bin/postgres", "bin/psql", "bin/pgbench"];
+const PROGRAMS: [&str; 4] = ["bin/initdb", SERVER, "bin/psql", "bin/pgbench"];
 
 /// What the server says of itself, in the order asked.
 const FACTS: [&str; 6] = [
@@ -47,7 +51,7 @@ pub(super) fn run(test: Test<'_>) -> Result<Smoke> {
     let account = account::choose()?;
     test.reach(account, &PROGRAMS)?;
     let scratch = Scratch::create(test.scratch.join("smoke"))?;
-    let socket = SocketDir::create(&test.terms.sockets, account, PORT)?;
+    let socket = SocketDir::create(&test.terms.sockets, account, &socket::postgres(PORT))?;
     let data = scratch.path().join("data");
     make_dir(&data, 0o700, account)?;
     let session = Session {
@@ -61,10 +65,10 @@ pub(super) fn run(test: Test<'_>) -> Result<Smoke> {
         ..Smoke::default()
     };
     session.init(&mut smoke)?;
-    let before = fs::metadata(test.log).map_or(0, |meta| meta.len());
+    let before = session.programs.log_length();
     let server = session.start(&mut smoke)?;
     session.exercise(&server, &mut smoke)?;
-    server.stop(&session.programs, test.terms.stop)?;
+    server.stop(&session.programs, libc::SIGINT, test.terms.stop)?;
     session.judge_log(before)?;
     smoke
         .did
@@ -120,18 +124,15 @@ impl Session<'_> {
             "-c",
             "autovacuum=off",
         ];
-        let server = Server::start(&self.programs, &args, self.data, self.test.terms)?;
-        let exe = self.test.terms.proc.join(server.pid().to_string()).join("exe");
-        let exe = fs::read_link(exe).doing(|| "cannot see which program the server runs".into())?;
-        let own = self.test.prefix.join("bin/postgres");
-        let own = fs::canonicalize(own).doing(|| "cannot look at the server program".into())?;
-        if exe != own {
-            return Err(self
-                .programs
-                .failure("the running server is not the prefix's own program")
-                .detail("expected", own.display())
-                .detail("actual", exe.display()));
-        }
+        let launch = Launch {
+            program: SERVER,
+            args: &args,
+            ready: &|pid| read_pid(self.data) == Some((pid, Readiness::Ready)),
+            // It removes its shared memory then, which a kill would leave to the next reboot.
+            abandon: Some(libc::SIGQUIT),
+        };
+        let server = Server::start(&self.programs, &launch, self.test.terms)?;
+        own::program(&self.test, &self.programs, server.pid(), SERVER)?;
         smoke.did.push("started bin/postgres on a private socket".into());
         Ok(server)
     }
@@ -256,8 +257,7 @@ impl Session<'_> {
     /// Every library must be the prefix's own or the system's: of the server, of a session that has
     /// loaded the client library, and of the client.
     fn libraries(&self, server: &Server, smoke: &mut Smoke) -> Result<()> {
-        let maps = self.test.terms.proc.join(server.pid().to_string()).join("maps");
-        let postmaster = fs::read(maps).doing(|| "cannot see what the server has mapped".into())?;
+        let postmaster = own::maps(&self.test, server.pid())?;
         // With a length, for servers before 14 ask the file for its size, and `/proc` says 0.
         let backend = self.psql(
             "cannot see what a session has mapped",
@@ -267,15 +267,10 @@ impl Session<'_> {
             ],
         )?;
         let client = self.psql("cannot see what psql has mapped", &[r"\! cat /proc/$PPID/maps"])?;
-        let mut server_maps = self.own("the server", &String::from_utf8_lossy(&postmaster))?;
+        let mut server_maps = self.own("the server", &postmaster)?;
         server_maps.extend(self.own("a session of the server", &backend)?);
         self.own("psql", &client)?;
-        let program = self.test.prefix.join("bin/postgres");
-        smoke.mapped = server_maps
-            .into_iter()
-            .filter(|path| *path != program)
-            .map(|path| path.display().to_string())
-            .collect();
+        smoke.mapped = own::shown(&server_maps, &self.test.prefix.join(SERVER));
         smoke
             .did
             .push("every mapped library is the prefix's own or the system's".into());
@@ -283,24 +278,7 @@ impl Session<'_> {
     }
 
     fn own(&self, who: &str, maps: &str) -> Result<BTreeSet<PathBuf>> {
-        let mapped = parse::mapped(maps);
-        if mapped.is_empty() {
-            return Err(
-                Error::new(Exit::Host, format!("the system does not show what {who} has mapped"))
-                    .hint("mount /proc, also inside a chroot: mount -t proc proc /proc"),
-            );
-        }
-        let trees: Vec<PathBuf> = (self.test.expect.libraries.iter())
-            .map(|tree| fs::canonicalize(tree).unwrap_or_else(|_| tree.clone()))
-            .collect();
-        let ships = |name: &str| self.test.prefix.join("lib").join(name).exists();
-        for path in &mapped {
-            if let Some(why) = parse::foreign(path, self.test.prefix, &trees, ships) {
-                let headline = format!("{who} maps the foreign library `{}`", path.display());
-                return Err(self.programs.failure(headline).detail("why", why));
-            }
-        }
-        Ok(mapped)
+        own::libraries(&self.test, &self.programs, who, maps)
     }
 
     fn load(&self, smoke: &mut Smoke) -> Result<()> {
@@ -337,9 +315,7 @@ impl Session<'_> {
 
     /// Judges what the server has written since the log had `before` bytes.
     fn judge_log(&self, before: u64) -> Result<()> {
-        let bytes = fs::read(self.test.log).doing(|| "cannot read the log of the smoke test".into())?;
-        let start = usize::try_from(before).unwrap_or(0).min(bytes.len());
-        let text = String::from_utf8_lossy(&bytes[start..]);
+        let text = self.programs.log_since(before)?;
         if let Some(line) = parse::log_errors(&text).first() {
             return Err(self
                 .programs
@@ -353,6 +329,11 @@ impl Session<'_> {
         }
         Ok(())
     }
+}
+
+/// The pid file says whether it is ready.
+fn read_pid(data: &Path) -> Option<(i32, Readiness)> {
+    parse::postmaster_pid(&fs::read_to_string(data.join("postmaster.pid")).ok()?)
 }
 
 fn owned((name, value): (&str, &str)) -> (String, String) {

@@ -28,9 +28,20 @@ pub const LONGEST: usize = 107;
 /// Younger directories are left alone: their owner may not have taken the lock yet.
 const YOUNG: Duration = Duration::from_secs(60);
 
+/// How the names of Postgres' sockets and their lock files begin.
+const POSTGRES: &str = ".s.PGSQL.";
+
+/// Name of a MySQL server's socket. Since 5.7 there is a lock file of this name with `.lock` beside it.
+pub(super) const MYSQL: &str = "mysql.sock";
+
+/// Name of the socket of a Postgres server.
+pub(super) fn postgres(port: u16) -> String {
+    format!("{POSTGRES}{port}")
+}
+
 /// The path of a Postgres socket in `dir`.
 pub fn path(dir: &Path, port: u16) -> PathBuf {
-    dir.join(format!(".s.PGSQL.{port}"))
+    dir.join(postgres(port))
 }
 
 /// A directory for one socket, removed when dropped.
@@ -42,8 +53,8 @@ pub(super) struct SocketDir {
 }
 
 impl SocketDir {
-    /// Makes the directory below `base`, for `account` alone, and checks that a socket fits in.
-    pub(super) fn create(base: &Path, account: Option<Account>, port: u16) -> Result<Self> {
+    /// Makes the directory below `base`, for `account` alone, and checks that the socket `name` fits in.
+    pub(super) fn create(base: &Path, account: Option<Account>, name: &str) -> Result<Self> {
         let doing = || format!("cannot make a socket directory in `{}`", base.display());
         let dir = tempfile::Builder::new()
             .prefix(NAME)
@@ -55,7 +66,7 @@ impl SocketDir {
         if let Some(account) = account {
             std::os::unix::fs::lchown(dir.path(), Some(account.uid), Some(account.gid)).doing(doing)?;
         }
-        let socket = path(dir.path(), port);
+        let socket = dir.path().join(name);
         let length = socket.as_os_str().len();
         if length > LONGEST {
             return Err(Error::new(
@@ -112,7 +123,8 @@ fn remove(dir: &Path) -> rustix::io::Result<()> {
     rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive)?;
     for entry in rustix::fs::Dir::read_from(fd.as_fd())? {
         let entry = entry?;
-        if entry.file_name().to_bytes().starts_with(b".s.PGSQL.") {
+        let name = entry.file_name().to_bytes();
+        if name.starts_with(POSTGRES.as_bytes()) || name.starts_with(MYSQL.as_bytes()) {
             rustix::fs::unlinkat(&fd, entry.file_name(), AtFlags::empty())?;
         }
     }
@@ -127,7 +139,7 @@ mod tests {
     #[test]
     fn a_socket_directory_is_private_and_goes_when_dropped() {
         let base = tempfile::tempdir().unwrap();
-        let dir = SocketDir::create(base.path(), None, 5432).unwrap();
+        let dir = SocketDir::create(base.path(), None, &postgres(5432)).unwrap();
         let path = dir.path().to_owned();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o700);
         drop(dir);
@@ -139,7 +151,7 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let deep = base.path().join("d".repeat(100));
         fs::create_dir(&deep).unwrap();
-        let error = SocketDir::create(&deep, None, 5432).unwrap_err();
+        let error = SocketDir::create(&deep, None, &postgres(5432)).unwrap_err();
         assert!(error.headline().contains("107 bytes"), "{error}");
         assert_eq!(fs::read_dir(&deep).unwrap().count(), 0);
     }
@@ -147,13 +159,14 @@ mod tests {
     #[test]
     fn only_abandoned_directories_are_swept() {
         let base = tempfile::tempdir().unwrap();
-        let held = SocketDir::create(base.path(), None, 5432).unwrap();
+        let held = SocketDir::create(base.path(), None, &postgres(5432)).unwrap();
         let at = |name: &str| base.path().join(name);
         for name in ["bm-smoke-dead", "bm-smoke-foreign", "other"] {
             fs::create_dir(at(name)).unwrap();
         }
         fs::write(at("bm-smoke-dead/.s.PGSQL.5432"), "").unwrap();
         fs::write(at("bm-smoke-dead/.s.PGSQL.5432.lock"), "").unwrap();
+        fs::write(at("bm-smoke-dead/mysql.sock.lock"), "").unwrap();
         fs::write(at("bm-smoke-foreign/precious"), "").unwrap();
         std::os::unix::fs::symlink(at("other"), at("bm-smoke-link")).unwrap();
 

@@ -335,11 +335,11 @@ fn smoke(file: &RecipeFile, reader: &mut Reader<'_>) {
             let label = "`smoke = \"command\"` needs a `smoke-command`";
             reader.report_if_whole(Problem::new(file.product.span(), "no smoke command", label));
         }
-        (Smoke::Postgres | Smoke::Files, [first, ..]) => {
+        (Smoke::Postgres | Smoke::Mysql | Smoke::Files, [first, ..]) => {
             let label = "only `smoke = \"command\"` runs it";
             reader.report_if_whole(Problem::new(first.span(), "smoke command that nothing runs", label));
         }
         (Smoke::Command, [program, ..]) => reader.inside(program, "the prefix"),
-        (Smoke::Postgres | Smoke::Files, []) => {}
+        (Smoke::Postgres | Smoke::Mysql | Smoke::Files, []) => {}
     }
 }

@@ -68,6 +68,7 @@ pub(super) fn convert(file: &RecipeFile, source: &Source, reader: &mut Reader<'_
         expect: file.expect.iter().map(|row| expect(row, reader)).collect(),
         smoke: match file.smoke {
             super::Smoke::Postgres => Smoke::Postgres,
+            super::Smoke::Mysql => Smoke::Mysql,
             super::Smoke::Command => Smoke::Command,
             super::Smoke::Files => Smoke::Files,
         },

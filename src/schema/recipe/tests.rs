@@ -111,6 +111,16 @@ fn each_mistake_is_found_and_nothing_else() {
             "smoke = \"postgres\"",
             "smoke command that nothing runs",
         ),
+        (
+            "smoke = \"command\"",
+            "smoke = \"mysql\"",
+            "smoke command that nothing runs",
+        ),
+        (
+            "smoke = \"command\"",
+            "smoke = \"mysqld\"",
+            "unknown value `mysqld` for `smoke`",
+        ),
         ("smoke-command", "smoke-comand", "unknown key `smoke-comand`"),
         ("[\"bin/demo\", \"--version\"]", "[]", "no smoke command"),
         ("[{ args = [\"install\"] }]", "[]", "empty list"),
