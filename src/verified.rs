@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Exit, Result};
-use crate::model::manifest::Manifest;
+use crate::model::manifest::{Manifest, SourceRecord};
 
 const HEADER: &str = "# Builds made from real source, audited and smoke-tested. Written by `bm verified add NAME` from sealed\n# manifests; not edited by hand. What is not here has not been proved.\n\n";
 
@@ -101,6 +101,20 @@ fn natural(name: &str) -> Vec<(u64, String)> {
     out
 }
 
+/// How a source is known, in the words of [`Entry::source`], and what pins it. A local tree is pinned by its own
+/// checksum, which proves nothing of where it came from.
+pub fn proof(source: &SourceRecord) -> Option<(&'static str, &str)> {
+    match (source.kind.as_str(), source.commit.as_deref(), source.sha256.as_deref()) {
+        ("local", _, Some(sha256)) => Some(("local tree", sha256)),
+        ("git", Some(commit), _) if source.pinned_by == "recipe" => Some(("upstream commit", commit)),
+        ("git", Some(commit), _) => Some(("unproven copy", commit)),
+        (_, _, Some(sha256)) if source.pinned_by == "recipe" => Some(("upstream checksum", sha256)),
+        (_, _, Some(sha256)) if source.obtained_from.starts_with("distro:") => Some(("distribution checksum", sha256)),
+        (_, _, Some(sha256)) => Some(("unproven copy", sha256)),
+        _ => None,
+    }
+}
+
 /// The proof that a sealed manifest gives.
 ///
 /// # Errors
@@ -124,13 +138,8 @@ pub fn entry(manifest: &Manifest) -> Result<Entry> {
     if manifest.smoke.did.is_empty() {
         return refuse("it was not smoke-tested");
     }
-    let (kind, pin) = match (source.kind.as_str(), &source.commit, &source.sha256) {
-        ("git", Some(commit), _) if source.pinned_by == "recipe" => ("upstream commit", commit),
-        ("git", Some(commit), _) => ("unproven copy", commit),
-        (_, _, Some(sha256)) if source.pinned_by == "recipe" => ("upstream checksum", sha256),
-        (_, _, Some(sha256)) if source.obtained_from.starts_with("distro:") => ("distribution checksum", sha256),
-        (_, _, Some(sha256)) => ("unproven copy", sha256),
-        _ => return refuse("its source is not pinned"),
+    let Some((kind, pin)) = proof(source) else {
+        return refuse("its source is not pinned");
     };
     let compiler = manifest
         .toolchain
@@ -143,7 +152,7 @@ pub fn entry(manifest: &Manifest) -> Result<Entry> {
         compiler,
         date: manifest.built_at.chars().take(10).collect(),
         source: kind.to_owned(),
-        pin: pin.clone(),
+        pin: pin.to_owned(),
         audit: format!(
             "{} units, {} links, {} files",
             manifest.audit.units, manifest.audit.links, manifest.audit.files

@@ -409,6 +409,9 @@ struct ExpectRow {
     /// Source files whose flags may differ from the claim.
     #[serde(default)]
     exempt: Vec<ExemptRow>,
+    /// Source files, below the source or the build tree, whose exact compile lines are kept in the manifest.
+    #[serde(default)]
+    compile_lines: Vec<At<String>>,
 }
 
 /// A macro that must not be defined.

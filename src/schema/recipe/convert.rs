@@ -323,21 +323,27 @@ fn expect(row: &ExpectRow, reader: &mut Reader<'_>) -> Conditional<Expect> {
         reader.inside(path, "the prefix");
         check_alternatives(path, reader);
     }
+    for source in &row.compile_lines {
+        reader.inside(source, "the source tree");
+    }
     for exempt in &row.exempt {
         if let Err(e) = globset::Glob::new(&exempt.unit) {
             reader.problem(exempt.unit.span(), "bad pattern", e.kind());
         }
     }
-    let expect = Expect {
-        // Not `reader.word`: braces are alternatives here, not fields.
-        files: row
-            .files
-            .iter()
+    // Not `reader.word`: braces are alternatives here, not fields.
+    let paths = |list: &[At<String>]| -> Vec<Word> {
+        list.iter()
             .map(|path| Word {
                 text: (**path).clone(),
                 origin: reader.origin(&path.span()),
             })
-            .collect(),
+            .collect()
+    };
+    let (files, compile_lines) = (paths(&row.files), paths(&row.compile_lines));
+    let expect = Expect {
+        files,
+        compile_lines,
         undefined: row
             .undefined
             .iter()
