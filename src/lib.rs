@@ -4,6 +4,7 @@
 pub mod audit;
 pub mod cli;
 pub mod context;
+pub mod diff;
 pub mod digest;
 pub mod error;
 pub mod exec;

@@ -1,4 +1,4 @@
-//! Small texts: quoted lists, plurals, the nearest known word, sizes and durations. Pure.
+//! Small texts: quoted lists, plurals, the nearest known word, sizes and durations, what is safe to print. Pure.
 
 /// `1 build`, `3 builds`.
 pub fn count(n: usize, noun: &str) -> String {
@@ -60,6 +60,34 @@ pub fn public_url(text: &str) -> String {
     let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let host = host.rsplit('@').next().unwrap_or(host);
     format!("{scheme}{host}{path}")
+}
+
+/// What a line of a result is; how it looks is the terminal's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// As it is.
+    Plain,
+    /// A heading.
+    Title,
+    /// Of the first of two things only.
+    Minus,
+    /// Of the second of two things only.
+    Plus,
+    /// What need not be read.
+    Dim,
+}
+
+/// Messages quote what users, archives and programs gave: control characters in it are spelled out, so
+/// that they can neither steer the terminal nor pass for lines of bm's own.
+pub fn visible(text: &str, allowed: &[char]) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
+        if c.is_control() && !allowed.contains(&c) {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+        out
+    })
 }
 
 /// Seconds as people read them: `8 s`, `3 min 20 s`, `2 h 05 min`.

@@ -104,16 +104,18 @@ fn natural(name: &str) -> Vec<(u64, String)> {
     out
 }
 
-/// How a source is known to be what it is called, and its pin. Only the pins of the shipped recipes are upstream's.
-fn known_by(source: &SourceRecord) -> Option<(&'static str, &str)> {
-    Some(match (source.kind.as_str(), &source.commit, &source.sha256) {
-        ("git", Some(commit), _) if source.pinned_by == "recipe" => ("upstream commit", commit),
-        ("git", Some(commit), _) => ("unproven copy", commit),
-        (_, _, Some(sha256)) if source.pinned_by == "recipe" => ("upstream checksum", sha256),
-        (_, _, Some(sha256)) if source.obtained_from.starts_with("distro:") => ("distribution checksum", sha256),
-        (_, _, Some(sha256)) => ("unproven copy", sha256),
-        _ => return None,
-    })
+/// How a source is known, in the words of [`Entry::source`], and what pins it. A local tree is pinned by its own
+/// checksum, which proves nothing of where it came from. Only the pins of the shipped recipes are upstream's.
+pub fn proof(source: &SourceRecord) -> Option<(&'static str, &str)> {
+    match (source.kind.as_str(), source.commit.as_deref(), source.sha256.as_deref()) {
+        ("local", _, Some(sha256)) => Some(("local tree", sha256)),
+        ("git", Some(commit), _) if source.pinned_by == "recipe" => Some(("upstream commit", commit)),
+        ("git", Some(commit), _) => Some(("unproven copy", commit)),
+        (_, _, Some(sha256)) if source.pinned_by == "recipe" => Some(("upstream checksum", sha256)),
+        (_, _, Some(sha256)) if source.obtained_from.starts_with("distro:") => Some(("distribution checksum", sha256)),
+        (_, _, Some(sha256)) => Some(("unproven copy", sha256)),
+        _ => None,
+    }
 }
 
 /// The proof that a sealed manifest gives. `needed` gives the manifest of a build that it stands on.
@@ -139,13 +141,13 @@ pub fn entry(manifest: &Manifest, needed: impl Fn(&str) -> Option<Manifest>) -> 
     if manifest.smoke.did.is_empty() {
         return refuse("it was not smoke-tested");
     }
-    let Some((kind, pin)) = known_by(source) else {
+    let Some((kind, pin)) = proof(source) else {
         return refuse("its source is not pinned");
     };
     let mut needs = Vec::new();
     for (name, identity) in &manifest.dependencies {
         let found = needed(name).filter(|m| m.identity == *identity);
-        let Some(by) = found.as_ref().and_then(|m| m.sources.first()).and_then(known_by) else {
+        let Some(by) = found.as_ref().and_then(|m| m.sources.first()).and_then(proof) else {
             return refuse(&format!("`{name}`, which it was built on, is not here any more to say what it is"));
         };
         needs.push(format!("{name} ({})", by.0));

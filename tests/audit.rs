@@ -13,7 +13,7 @@ use bm::audit::launcher::{JobFifo, install_launchers};
 use bm::audit::{Place, Proof, Question, Scope, collect, elf, judge, record};
 use bm::exec::jobs::JobPool;
 use bm::model::manifest::Audit;
-use bm::model::recipe::{Claims, Expect, Family, Word};
+use bm::model::recipe::{Claims, Expect, Family, Origin, Word};
 use fs_err as fs;
 
 const BM: &str = env!("CARGO_BIN_EXE_bm");
@@ -187,6 +187,7 @@ fn native_of(cc: &Path) -> String {
 
 fn expectations() -> Expect {
     Expect {
+        compile_lines: vec![],
         files: ["bin/prog", "{lib64,lib}/libshared.so"]
             .map(|f| Word::bm(f, "test"))
             .into(),
@@ -276,12 +277,25 @@ fn gcc_truth_is_accepted() {
 fn evidence_is_compact_and_comes_from_three_sides() {
     let project = gcc();
     project.build(&with(NATIVE_LTO));
-    let evidence = project.proof().evidence();
+    let word = |text: &str| Word {
+        text: text.to_owned(),
+        origin: Origin::Bm("a test"),
+    };
+    // Known by the path below the tree; what was never compiled leaves no line.
+    let lines = ["util.c", "main.c", "n.c"].map(word);
+    let evidence = project.proof().evidence(&lines, Some("bin/prog"));
     let sides: BTreeSet<_> = evidence.units.iter().map(|u| u.from.as_str()).collect();
     assert_eq!(sides, BTreeSet::from(["command", "dwarf", "object"]));
     assert!(evidence.units.iter().all(|u| u.lto), "{:#?}", evidence.units);
     let files: Vec<_> = evidence.links.iter().map(|l| (l.file.as_str(), l.lto)).collect();
     assert_eq!(files, [("bin/prog", true), ("lib/libshared.so", true)]);
+    let kept = evidence.compiles.iter().map(|c| (c.source.as_str(), c.dir.as_str()));
+    assert!(
+        kept.eq([("util.c", "build"), ("main.c", "build")]),
+        "{:?}",
+        evidence.compiles
+    );
+    assert!(evidence.compiles[0].argv.contains(&"../src/util.c".to_owned()));
     assert!(
         evidence.sample_compile.contains(&"../src/main.c".to_owned()),
         "{:?}",
@@ -502,7 +516,7 @@ fn an_lto_link_borrows_free_tokens_and_gives_them_back() {
     }));
     project.build(&with(NATIVE_LTO));
     accepted(&project.audit(&claims("3", Some("native"), true)));
-    let links = project.proof().evidence().links;
+    let links = project.proof().evidence(&[], None).links;
     assert!(
         links
             .iter()

@@ -438,7 +438,8 @@ fn full_manifest(prefix: &Path, files_sha256: &str) -> Value {
             "units": [{"file": "f", "from": "dwarf", "compiler": "c", "optimisation": "3", "march": "", "lto": true,
                 "frame_pointer": false, "units": 1}],
             "links": [{"file": "f", "argv": [], "lto": true, "lto_jobs": 2}],
-            "sample_compile": []},
+            "sample_compile": [],
+            "compiles": [{"source": "src/main.c", "dir": "build", "argv": ["gcc"]}]},
         "audit": {"findings": [{"subject": "s", "asked": "a", "found": "f", "evidence": "e"}], "files": 1, "units": 1,
             "links": 1, "exempt": []},
         "driver": {"init": "initdb", "socket": "/tmp", "port": 5432, "engine": "pg", "server": "bin/postgres",
@@ -624,6 +625,22 @@ fn the_json_and_the_variables_of_built_prefixes_are_explained() {
     assert_eq!(report["builds"][0]["missing"], serde_json::json!(["bin/psql"]));
     assert_eq!(report["builds"][0]["extra"], serde_json::json!(["ini.sh"]));
     explained(&report, &OPEN, "verify --json");
+
+    let json = full_manifest(Path::new("/srv/bm/pg154_o3"), "0");
+    let one: Manifest = serde_json::from_value(json).unwrap();
+    let mut other = one.clone();
+    other.version = "15.5".to_owned();
+    other.flags.insert("cflags".to_owned(), vec!["-O2".to_owned()]);
+    let report = bm::diff::diff(&one, &other);
+    explained(&serde_json::to_value(&report).unwrap(), &OPEN, "diff --json");
+    let told = spoken(&document("docs/manifest.md"));
+    for section in &report.sections {
+        assert!(
+            told.contains(section.name),
+            "docs/manifest.md does not explain `{}`",
+            section.name
+        );
+    }
 
     let env = home.json(&["env", "--json", "pg154_o3"]);
     let spoken = spoken(&document("docs/drivers.md"));

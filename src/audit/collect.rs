@@ -12,7 +12,8 @@ use super::elf::{self, Compiled, Elf, Identity, Member, Payload, Role, Unit};
 use super::flags::{self, Effective, Producer};
 use super::record::{self, Call, Kind, normalize};
 use crate::error::Result;
-use crate::model::manifest::{Evidence, LinkEvidence, UnitEvidence};
+use crate::model::manifest::{CompileEvidence, Evidence, LinkEvidence, UnitEvidence};
+use crate::model::recipe::Word;
 
 /// Where to look.
 #[derive(Debug, Clone, Copy)]
@@ -427,8 +428,39 @@ impl Proof {
         }
     }
 
-    /// The evidence in the manifest's compact form.
-    pub fn evidence(&self) -> Evidence {
+    /// The call that compiled a source: `source` is its path below the source or the build tree. One that is
+    /// behind the installed file `server` comes first, since a tree may compile a source again for something else.
+    pub fn compile_of(&self, source: &str, server: Option<&str>) -> Option<&Call> {
+        let first = self.commands().filter(|(file, _)| Some(*file) == server);
+        let call =
+            |(_, i): (&str, usize)| Some(&self.calls[i]).filter(|c| c.sources.iter().any(|s| self.is_at(s, source)));
+        first.chain(self.commands()).find_map(call)
+    }
+
+    /// The tree itself has a name below the root, but where source and build are one.
+    fn is_at(&self, path: &Path, source: &str) -> bool {
+        let Ok(below) = path.strip_prefix(&self.root) else {
+            return false;
+        };
+        let in_tree: PathBuf = below.components().skip(1).collect();
+        [below, &in_tree].contains(&Path::new(source))
+    }
+
+    fn compiles(&self, sources: &[Word], server: Option<&str>) -> Vec<CompileEvidence> {
+        let kept = |word: &Word| {
+            let call = self.compile_of(&word.text, server)?;
+            Some(CompileEvidence {
+                source: word.text.clone(),
+                dir: self.show(&call.record.cwd),
+                argv: call.record.argv.clone(),
+            })
+        };
+        sources.iter().filter_map(kept).collect()
+    }
+
+    /// The evidence in the manifest's compact form, with the whole compile lines of `sources`, as they are behind
+    /// the installed file `server`.
+    pub fn evidence(&self, sources: &[Word], server: Option<&str>) -> Evidence {
         let mut counts = BTreeMap::<UnitEvidence, usize>::new();
         let mut count = |evidence: UnitEvidence| *counts.entry(evidence).or_default() += 1;
         for (file, unit) in self.units() {
@@ -475,6 +507,7 @@ impl Proof {
                 .collect(),
             links,
             sample_compile: self.sample_compile(),
+            compiles: self.compiles(sources, server),
         }
     }
 

@@ -51,6 +51,7 @@ pub fn judge(proof: &Proof, question: &Question<'_>) -> Result<Audit> {
     judge.commands();
     judge.units();
     judge.loose();
+    judge.compile_lines();
     prefix::check(proof, question.expect, &question.place, &mut judge.findings);
     Ok(Audit {
         findings: judge.findings.told(),
@@ -170,6 +171,20 @@ impl Judge<'_> {
                 let found = "a unit made by an LTO link";
                 self.findings
                     .add("lto", lto_word(false), found, &linked.file, "its debug information");
+            }
+        }
+    }
+
+    /// A line that the manifest is to keep must be there to be kept.
+    fn compile_lines(&mut self) {
+        for source in &self.question.expect.compile_lines {
+            if self.proof.compile_of(&source.text, None).is_none() {
+                let (asked, place) = (
+                    format!("the compile line of `{}`", source.text),
+                    source.origin.to_string(),
+                );
+                let found = "no recorded call that compiled it for an installed file";
+                self.findings.add("compile-line", asked, found, &source.text, &place);
             }
         }
     }

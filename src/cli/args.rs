@@ -319,6 +319,26 @@ pub struct One {
     pub build: String,
 }
 
+/// `bm diff`.
+#[derive(Debug, Clone, Args)]
+pub struct Diff {
+    /// Name (also a link) of a built prefix, a directory that holds one, or the file of a manifest
+    #[arg(value_name = "A")]
+    pub a: String,
+
+    /// The build to compare it with
+    #[arg(value_name = "B")]
+    pub b: String,
+
+    /// Also what is equal, one line for each part, and long lists in full
+    #[arg(long)]
+    pub all: bool,
+
+    /// Output
+    #[command(flatten)]
+    pub json: Json,
+}
+
 /// Output as JSON.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Json {
@@ -481,6 +501,11 @@ pub enum Command {
         #[command(flatten)]
         json: Json,
     },
+
+    /// Show what differs between two builds: recipe, source, flags, tools, compile lines, libraries, host
+    ///
+    /// `-` is of the first build only, `+` of the second. Differences are no error: exit 0.
+    Diff(Diff),
 
     /// Run the smoke test of built prefixes again
     Smoke(Built),

@@ -2,6 +2,7 @@
 
 pub mod args;
 mod builds;
+mod diff;
 mod drive;
 mod host;
 mod planning;
@@ -114,6 +115,7 @@ fn dispatch(ctx: &Context, command: Command) -> Ended {
             json,
         } => records::list(ctx, &builds, built, all, json.json),
         Command::History { builds, json } => records::history(ctx, &builds, json.json),
+        Command::Diff(args) => diff::diff(ctx, &args),
         Command::Log { build, step, follow } => records::log(ctx, &build, step.as_deref(), follow),
         Command::Verified(command) => records::verified(ctx, command),
         Command::Path(built) => prefixes::path(ctx, &built),

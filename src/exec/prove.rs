@@ -44,9 +44,10 @@ impl Attempt<'_> {
             .toolchain
             .as_ref()
             .expect("a build with an identity has a toolchain");
+        let expect = plan.expect();
         let question = Question {
             claims: &plan.claims,
-            expect: &plan.expect(),
+            expect: &expect,
             family: plan.family(),
             native: &toolchain.native,
             compiler: toolchain.record.tools.get("cc").map_or("", |t| t.version.as_str()),
@@ -62,7 +63,7 @@ impl Attempt<'_> {
             return Err(refused(plan, &audit));
         }
         Ok(Proved {
-            evidence: proof.evidence(),
+            evidence: proof.evidence(&expect.compile_lines, plan.recipe.driver.server.as_deref()),
             audit,
             libraries: found,
         })

@@ -137,6 +137,17 @@ pub struct LinkEvidence {
     pub lto_jobs: u32,
 }
 
+/// The compile call of one source that the recipe names.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct CompileEvidence {
+    /// The source as the recipe names it: `sql/mysqld.cc`.
+    pub source: String,
+    /// Directory of the call, from the top of the work directory: `build/sql`.
+    pub dir: String,
+    /// The exact command line.
+    pub argv: Vec<String>,
+}
+
 /// All evidence the audit read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
@@ -146,12 +157,16 @@ pub struct Evidence {
     pub links: Vec<LinkEvidence>,
     /// One real compile line, of the server's main file where there is one.
     pub sample_compile: Vec<String>,
+    /// Per source whose compile line the recipe wants kept, in its order.
+    #[serde(default)]
+    pub compiles: Vec<CompileEvidence>,
 }
 
 /// One finding of the audit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// `optimisation`, `march`, `lto`, `asserts`, `compiler`, `library`, `run-path`, `file`, `stripped`.
+    /// `optimisation`, `march`, `lto`, `asserts`, `compiler`, `compile-line`, `library`, `run-path`, `file`,
+    /// `stripped`.
     pub subject: String,
     /// What was asked.
     pub asked: String,

@@ -445,6 +445,8 @@ pub struct Expect {
     /// Source files whose own flags may differ from the claim, as globs over the unit's path
     /// (`*/pg_crc32c_sse42.c`), with the reason.
     pub exempt: Vec<(String, String)>,
+    /// Sources, below the source or the build tree, whose exact compile lines the manifest keeps.
+    pub compile_lines: Vec<Word>,
 }
 
 /// A known symptom in a log, and the remedy.

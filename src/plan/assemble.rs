@@ -160,6 +160,7 @@ impl BuildPlan {
             expect.files.extend_from_slice(&part.files);
             expect.undefined.extend_from_slice(&part.undefined);
             expect.exempt.extend_from_slice(&part.exempt);
+            expect.compile_lines.extend_from_slice(&part.compile_lines);
         }
         expect
     }

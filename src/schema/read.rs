@@ -47,8 +47,10 @@ pub const WORD_FIELDS: &[&str] = &[
     "cxx",
     "ar",
     "ranlib",
-    "stage",
 ];
+
+/// A field more where a recipe writes whole commands.
+const STAGE: &str = "stage";
 
 /// Variables of a child's environment that are bm's own.
 const OWN_VARIABLES: &[&str] = &[
@@ -144,6 +146,8 @@ pub struct Reader<'s> {
     problems: Vec<Problem>,
     /// Whether something of the file is missing because it was wrong.
     partial: bool,
+    /// Whether the file writes whole commands.
+    whole_commands: bool,
 }
 
 impl<'s> Reader<'s> {
@@ -153,7 +157,13 @@ impl<'s> Reader<'s> {
             source,
             partial: !earlier.is_empty(),
             problems: earlier,
+            whole_commands: false,
         }
+    }
+
+    /// From here on words may name the staging directory: the file's commands are its own.
+    pub fn take_whole_commands(&mut self) {
+        self.whole_commands = true;
     }
 
     /// The value, if nothing was wrong with it or before it.
@@ -237,6 +247,10 @@ impl<'s> Reader<'s> {
 
     /// A word of a command line.
     pub fn word(&mut self, text: &At<String>) -> Word {
+        if self.whole_commands {
+            let known: Vec<&str> = WORD_FIELDS.iter().copied().chain([STAGE]).collect();
+            return self.word_with(text, &known);
+        }
         self.word_with(text, WORD_FIELDS)
     }
 

@@ -41,7 +41,8 @@ pub fn recipe(source: &Source, has_patch: &dyn Fn(&str) -> bool) -> Result<Recip
 ///
 /// Words of command lines, flags and values of variables may hold fields in braces: `{version}`,
 /// `{version.compact}`, `{version.numbers}`, `{version.series}`, `{version.tag}`, `{version.underscored}`,
-/// `{release}`, `{variant}`, `{toolchain}`, `{prefix}`, `{cc}`, `{cxx}`, `{ar}`, `{ranlib}`, `{stage}`. A list of conditional parts keeps its order: what stands later comes later on the
+/// `{release}`, `{variant}`, `{toolchain}`, `{prefix}`, `{cc}`, `{cxx}`, `{ar}`, `{ranlib}`; where a recipe writes whole
+/// commands also `{stage}`. A list of conditional parts keeps its order: what stands later comes later on the
 /// command line.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -524,6 +525,9 @@ struct ExpectRow {
     /// Source files whose flags may differ from the claim.
     #[serde(default)]
     exempt: Vec<ExemptRow>,
+    /// Source files, below the source or the build tree, whose exact compile lines are kept in the manifest.
+    #[serde(default)]
+    compile_lines: Vec<At<String>>,
 }
 
 /// A macro that must not be defined.

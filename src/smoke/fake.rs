@@ -152,6 +152,7 @@ impl Fake {
             Smoke::Postgres => postgres::run(test),
             Smoke::Mysql => mysql::run(test),
             Smoke::Command => test.command(),
+            Smoke::Files => unreachable!("it runs nothing"),
         };
         for dir in ["scratch", "tmp"] {
             let left: Vec<_> = fs::read_dir(self.at(dir)).unwrap().map(|e| e.unwrap().path()).collect();

@@ -303,7 +303,7 @@ fn build_lines(active: &[(usize, &Active)], asked: &Asked, now: f64, width: usiz
         let said = active
             .waiting
             .as_ref()
-            .map(|w| format!("for {}", super::visible(w, &[])));
+            .map(|w| format!("for {}", crate::text::visible(w, &[])));
         let room = width.saturating_sub(13 + name_width + 2 + time_width + 2);
         let said = middle(&said.unwrap_or_else(|| active.last_line.clone()), room);
         format!("{DIM}{number:2}{DIM:#}{style}{step:>10}{style:#} {name}  {time:time_width$}  {DIM}{said}{DIM:#}")
@@ -334,7 +334,7 @@ fn log_lines(of: &Active, tail: &[String], rows: usize, width: usize) -> Vec<Str
     let title = format!(
         "── {} {step}  {} ",
         of.build,
-        super::visible(&of.written.to_string_lossy(), &[])
+        crate::text::visible(&of.written.to_string_lossy(), &[])
     );
     let rule = "─".repeat(width.saturating_sub(columns(&title)));
     let mut lines = vec![format!("{DIM}{title}{rule}{DIM:#}")];

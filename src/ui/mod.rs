@@ -13,6 +13,7 @@ use std::io::Write as _;
 use anstyle::{AnsiColor, Style};
 
 use crate::error::Error;
+use crate::text::{Tone, visible};
 
 pub use json::Json;
 pub use live::Live;
@@ -68,6 +69,16 @@ impl Shell {
         std::process::exit(error.exit().code().into());
     }
 
+    /// Lines of a result, on stdout. Colour follows stdout as it follows stderr elsewhere.
+    pub fn toned(&self, lines: &[(Tone, String)]) {
+        let plain = anstream::AutoStream::choice(&std::io::stdout()) == anstream::ColorChoice::Never;
+        let painted = lines.iter().map(|(tone, line)| {
+            let style = if plain { Style::new() } else { style(*tone) };
+            format!("{style}{line}{style:#}")
+        });
+        self.result(painted.collect::<Vec<_>>().join("\n"));
+    }
+
     /// What is being done: a verb in a column of its own, then the thing.
     pub fn status(&self, verb: &str, text: impl AsRef<str>) {
         if self.verbosity >= Verbosity::Normal {
@@ -98,6 +109,16 @@ impl Shell {
     }
 }
 
+fn style(tone: Tone) -> Style {
+    match tone {
+        Tone::Plain => Style::new(),
+        Tone::Title => NOTE,
+        Tone::Minus => AnsiColor::Red.on_default(),
+        Tone::Plus => AnsiColor::Green.on_default(),
+        Tone::Dim => DIM,
+    }
+}
+
 /// An error as it is printed, with colour codes (stripped by the stream where there is no terminal).
 pub fn render(error: &Error) -> String {
     let mut out = match error.rendered_snippet() {
@@ -116,19 +137,6 @@ pub fn render(error: &Error) -> String {
         out.push_str(&format!("\n{NOTE}hint:{NOTE:#} {}", visible(hint, &[])));
     }
     out
-}
-
-/// Messages quote what users, archives and programs gave: control characters in it are spelled out, so
-/// that they can neither steer the terminal nor pass for lines of bm's own.
-fn visible(text: &str, allowed: &[char]) -> String {
-    text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
-        if c.is_control() && !allowed.contains(&c) {
-            out.extend(c.escape_default());
-        } else {
-            out.push(c);
-        }
-        out
-    })
 }
 
 /// Rows in columns, two spaces apart, nothing after the last.

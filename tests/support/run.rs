@@ -188,7 +188,7 @@ args = ["install"]
 
 [version-from]
 files = ["configure"]
-parts = [{ before = "PACKAGE_VERSION='", after = "'" }]
+parts = [{{ before = "PACKAGE_VERSION='", after = "'" }}]
 
 [claims]
 lto = false

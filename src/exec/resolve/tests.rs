@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::cli::args::Cli;
 use crate::library::Library;
@@ -44,6 +46,7 @@ fn request(version: &str, from: Option<SourceKind>) -> (BuildName, Request) {
         chosen_name: None,
         links: vec![],
         extra_cflags: vec![],
+        choices: BTreeMap::new(),
     };
     ("d_o3".parse().unwrap(), request)
 }
@@ -177,11 +180,20 @@ fn a_locked_alias_gives_its_release_and_keeps_a_name_the_user_chose() {
 
 #[test]
 fn a_version_is_read_from_between_two_texts() {
-    let from = crate::model::recipe::VersionFrom {
-        file: "configure".into(),
-        before: "VERSION='".into(),
-        after: "'".into(),
+    let between = |before: &str, after: &str| Between {
+        before: before.to_owned(),
+        after: after.to_owned(),
     };
+    let from = VersionFrom {
+        files: vec!["configure".into()],
+        parts: vec![between("VERSION='", "'")],
+    };
+    let parts = VersionFrom {
+        files: vec!["VERSION".into()],
+        parts: vec![between("MAJOR=", "\n"), between("MINOR=", "\n")],
+    };
+    assert_eq!(read_version(&parts, "MAJOR=5\nMINOR=7\n", "here").unwrap().to_string(), "5.7");
+    assert!(read_version(&parts, "MAJOR=5\n", "here").is_err());
     let read = |text: &str| read_version(&from, text, "here");
     assert_eq!(read("x\nVERSION='17devel'\n").unwrap().to_string(), "17devel");
     for (text, found) in [

@@ -18,6 +18,9 @@ use super::{
 
 /// The recipe; what could not be read was reported and is left out.
 pub(super) fn convert(file: &RecipeFile, source: &Source, reader: &mut Reader<'_>) -> Option<Recipe> {
+    if matches!(file.build_system, super::BuildSystem::Commands) {
+        reader.take_whole_commands();
+    }
     let product = reader.parse(&file.product, "product");
     let names = names(&file.names, reader);
     let mut versions: Vec<_> = file.versions.iter().filter_map(|row| pinned(row, reader)).collect();
@@ -401,21 +404,27 @@ pub(super) fn expect(row: &ExpectRow, reader: &mut Reader<'_>) -> Conditional<Ex
         reader.inside(path, "the prefix");
         check_alternatives(path, reader);
     }
+    for source in &row.compile_lines {
+        reader.inside(source, "the source tree");
+    }
     for exempt in &row.exempt {
         if let Err(e) = globset::Glob::new(&exempt.unit) {
             reader.problem(exempt.unit.span(), "bad pattern", e.kind());
         }
     }
-    let expect = Expect {
-        // Not `reader.word`: braces are alternatives here, not fields.
-        files: row
-            .files
-            .iter()
+    // Not `reader.word`: braces are alternatives here, not fields.
+    let paths = |list: &[At<String>]| -> Vec<Word> {
+        list.iter()
             .map(|path| Word {
                 text: (**path).clone(),
                 origin: reader.origin(&path.span()),
             })
-            .collect(),
+            .collect()
+    };
+    let (files, compile_lines) = (paths(&row.files), paths(&row.compile_lines));
+    let expect = Expect {
+        files,
+        compile_lines,
         undefined: row
             .undefined
             .iter()

@@ -23,7 +23,7 @@ install = [{{ args = ["install"] }}]
 configure = [{{ args = ["--fast"] }}, {{ when = {{ versions = ">=2", family = "clang" }}, reason = "new", args = ["--new={{version}}"] }}]
 requires = [{{ program = "make", packages = {{ debian = ["make"] }} }}]
 patches = [{{ file = "demo/fix.patch", strip = 0 }}]
-expect = [{{ files = ["{{lib,lib/x}}/demo.so"], undefined = [{{ header = "include/c.h", macro = "DEBUG" }}] }}]
+expect = [{{ compile-lines = ["src/main.c"], files = ["{{lib,lib/x}}/demo.so"], undefined = [{{ header = "include/c.h", macro = "DEBUG" }}] }}]
 variants = {{ def = [], o3_lto = ["o3", "lto"] }}
 variant-aliases = {{ fast = "o3_lto" }}
 atoms = [
@@ -80,11 +80,15 @@ fn a_good_recipe_is_read_with_the_line_of_every_word() {
         recipe.expect[0].value.undefined,
         [("include/c.h".into(), "DEBUG".into())]
     );
+    assert_eq!(recipe.expect[0].value.compile_lines[0].text, "src/main.c");
+    let none = std::collections::BTreeMap::new();
     let cell = |version, family| Cell {
         version,
         family,
         compiler: None,
         source: SourceKind::Git,
+        atoms: &[],
+        choices: &none,
     };
     let new = &recipe.versions[1].version;
     assert!(recipe.configure[1].when.holds(&cell(new, ModelFamily::Clang)));
@@ -150,6 +154,7 @@ fn each_mistake_is_found_and_nothing_else() {
         ("strip = 0", "strip = \"0\"", "wrong type for `patches.strip`"),
         ("{lib,lib/x}", "{lib}", "bad path"),
         ("{lib,lib/x}/", "../", "bad path"),
+        ("src/main.c", "../main.c", "bad path"),
         (
             "o3_lto = [\"o3\", \"lto\"]",
             "o3_lto = [\"lto\", \"o3\"]",
