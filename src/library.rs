@@ -57,12 +57,16 @@ impl Library {
         let mut files = Files::shipped();
         let mut errors: Vec<Error> = overlays.iter().flat_map(|overlay| files.lay_over(overlay)).collect();
         let has_patch = |file: &str| has_patch(overlays, file);
-        let (forks, own) = files.recipes.part(|text| schema::recipe::extends(&Source::new(Kind::Recipe, "", text, paint)));
+        let (forks, own) = files
+            .recipes
+            .part(|text| schema::recipe::extends(&Source::new(Kind::Recipe, "", text, paint)));
         let recipes = own.read(Kind::Recipe, paint, &mut errors, |s| {
             schema::recipe::recipe(s, &has_patch)
         });
         let mut recipes: BTreeMap<_, _> = recipes.into_iter().map(|r| (r.product.clone(), r)).collect();
-        let forks = forks.read(Kind::Recipe, paint, &mut errors, |s| schema::recipe::extension(s, &recipes));
+        let forks = forks.read(Kind::Recipe, paint, &mut errors, |s| {
+            schema::recipe::extension(s, &recipes)
+        });
         recipes.extend(forks.into_iter().map(|r| (r.product.clone(), r)));
         let toolchains = files
             .toolchains
@@ -383,13 +387,13 @@ lto = { cflags = ["-flto"], cxxflags = ["-flto"], ldflags = ["-flto"] }
 
     #[test]
     fn names_in_sets_must_be_possible() {
-        let good = "description = \"x\"\nbuilds = [\"pg1417_o3\", \"pg16_o3_native_lto_clang15\", \"pgdistro_o3\", \"pg160_o2_lto\"]";
+        let good = "description = \"x\"\nbuilds = [\"pg1417_o3\", \"pg16_o3_native_lto_clang15\", \"pgdistro_o3\", \"pg160_o2_lto\", \"my5718_rel_ssl-bundled\", \"openssl-1.1.1w\"]";
         assert!(load(&[("recipes/sets/mine.toml", good)]).is_ok());
         let bad =
-            "description = \"x\"\nbuilds = [\"my8034_rel\", \"pg160_o3_nativ\", \"pg160_lto_o3\", \"pg160_o3_gcc99\"]";
+            "description = \"x\"\nbuilds = [\"my8034_real\", \"pg160_o3_nativ\", \"pg160_lto_o3\", \"pg160_o3_gcc99\"]";
         let errors = load(&[("recipes/sets/mine.toml", bad)]).unwrap_err();
         let found: Vec<_> = errors.iter().map(Error::headline).collect();
-        let want = ["my8034_rel", "pg160_o3_nativ", "pg160_lto_o3", "pg160_o3_gcc99"];
+        let want = ["my8034_real", "pg160_o3_nativ", "pg160_lto_o3", "pg160_o3_gcc99"];
         assert_eq!(found, want.map(|w| format!("unknown build `{w}` in set `mine`")));
         assert!(
             errors[1]

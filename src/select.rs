@@ -153,7 +153,9 @@ impl<'a> Names<'a> {
                 "toolchain" => matrix::toolchain(self.toolchains, value).is_some_and(|t| !t.default),
                 _ => false,
             };
-            let Some((plain, choices)) = choices::split(recipe, text) else { continue };
+            let Some((plain, choices)) = choices::split(recipe, text) else {
+                continue;
+            };
             for fields in recipe.names.build.read(plain, &accepts) {
                 for release in self.releases(recipe, &fields["release"]) {
                     if let Release::EmptySeries(series) = &release {
@@ -220,7 +222,13 @@ impl<'a> Names<'a> {
     fn name_of(&self, recipe: &Recipe, version: &Version, request: &Request) -> Result<BuildName> {
         let toolchain = &self.toolchains[&request.toolchain];
         let release = matrix::release_name(recipe, version);
-        matrix::name_with(recipe, &release, request.variant.name.as_str(), toolchain, &request.choices)
+        matrix::name_with(
+            recipe,
+            &release,
+            request.variant.name.as_str(),
+            toolchain,
+            &request.choices,
+        )
     }
 
     /// Makes choices for the builds of every product that declares the option. Links of a name are dropped where the
@@ -252,14 +260,21 @@ impl<'a> Names<'a> {
                 let mut known: Vec<String> = Vec::new();
                 for (_, request) in requests.iter() {
                     let options = self.recipes[&request.product].options.iter();
-                    known.extend(options.map(|o| o.name.clone()).filter(|o| !known.contains(o)).collect::<Vec<_>>());
+                    known.extend(
+                        options
+                            .map(|o| o.name.clone())
+                            .filter(|o| !known.contains(o))
+                            .collect::<Vec<_>>(),
+                    );
                 }
                 let error = Error::new(Exit::Usage, format!("no selected build has an option `{option}`"));
-                return Err(error.hint(match (did_you_mean(option, known.iter().map(String::as_str)), known.is_empty()) {
-                    (Some(near), _) => near,
-                    (None, true) => "their recipes declare none".to_owned(),
-                    (None, false) => format!("options are {}", quoted(&known, "and")),
-                }));
+                return Err(error.hint(
+                    match (did_you_mean(option, known.iter().map(String::as_str)), known.is_empty()) {
+                        (Some(near), _) => near,
+                        (None, true) => "their recipes declare none".to_owned(),
+                        (None, false) => format!("options are {}", quoted(&known, "and")),
+                    },
+                ));
             }
         }
         Ok(())

@@ -148,7 +148,9 @@ pub fn entry(manifest: &Manifest, needed: impl Fn(&str) -> Option<Manifest>) -> 
     for (name, identity) in &manifest.dependencies {
         let found = needed(name).filter(|m| m.identity == *identity);
         let Some(by) = found.as_ref().and_then(|m| m.sources.first()).and_then(proof) else {
-            return refuse(&format!("`{name}`, which it was built on, is not here any more to say what it is"));
+            return refuse(&format!(
+                "`{name}`, which it was built on, is not here any more to say what it is"
+            ));
         };
         needs.push(format!("{name} ({})", by.0));
     }

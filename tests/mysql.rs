@@ -38,7 +38,9 @@ fn show(names: &[&str]) -> BTreeMap<String, Value> {
     let run = bm(&args);
     assert_eq!(run.code, 0, "{}", run.err);
     let plans = run.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    plans.map(|plan| (plan["name"].as_str().unwrap().to_owned(), plan)).collect()
+    plans
+        .map(|plan| (plan["name"].as_str().unwrap().to_owned(), plan))
+        .collect()
 }
 
 fn words<'v>(value: &'v Value) -> Vec<&'v str> {
@@ -62,28 +64,59 @@ fn every_row_of_the_catalogue_plans_exactly() {
     let names: Vec<&str> = rows.iter().map(|r| r[0]).collect();
     let plans = show(&names);
     for row in rows {
-        let [name, version, archive, sha256, ssl, boost, standard, frame_pointers, lto] = row[..] else {
+        let [
+            name,
+            version,
+            archive,
+            sha256,
+            ssl,
+            boost,
+            standard,
+            frame_pointers,
+            lto,
+        ] = row[..]
+        else {
             panic!("{row:?}")
         };
         let plan = &plans[name];
         let source = &plan["sources"][0];
         assert_eq!(plan["version"], version, "{name}");
         assert_eq!(source["kind"], "tarball", "{name}");
-        assert_eq!((&source["ref"], &source["sha256"]), (&archive.into(), &sha256.into()), "{name}");
-        let needs: Vec<&str> = plan["dependencies"].as_object().unwrap().keys().map(String::as_str).collect();
-        let wanted: Vec<&str> = [ssl, boost].into_iter().filter(|n| n.contains('-') && n.len() > 1).collect();
+        assert_eq!(
+            (&source["ref"], &source["sha256"]),
+            (&archive.into(), &sha256.into()),
+            "{name}"
+        );
+        let needs: Vec<&str> = plan["dependencies"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
+        let wanted: Vec<&str> = [ssl, boost]
+            .into_iter()
+            .filter(|n| n.contains('-') && n.len() > 1)
+            .collect();
         assert_eq!(needs, wanted, "{name}");
         let cmake = cmake(plan);
         let prefix = |need: &str| plan["prefix"].as_str().unwrap().replace(name, need);
         let with_ssl = if ssl.contains('-') { prefix(ssl) } else { ssl.to_owned() };
-        assert!(cmake.contains(&format!("-DWITH_SSL={with_ssl}").as_str()), "{name}: {cmake:?}");
+        assert!(
+            cmake.contains(&format!("-DWITH_SSL={with_ssl}").as_str()),
+            "{name}: {cmake:?}"
+        );
         let with_boost = format!("-DWITH_BOOST={}/include", prefix(boost));
         assert_eq!(cmake.contains(&with_boost.as_str()), boost != "-", "{name}");
         let cxxflags = words(&plan["flags"]["cxxflags"]);
-        for word in [standard, frame_pointers, lto, "-O3", "-g1"].into_iter().filter(|w| *w != "-") {
+        for word in [standard, frame_pointers, lto, "-O3", "-g1"]
+            .into_iter()
+            .filter(|w| *w != "-")
+        {
             assert!(cxxflags.contains(&word), "{name}: {word} in {cxxflags:?}");
         }
-        let flags = [&plan["flags"]["cflags"], &plan["flags"]["cxxflags"]].map(words).concat();
+        let flags = [&plan["flags"]["cflags"], &plan["flags"]["cxxflags"]]
+            .map(words)
+            .concat();
         assert_eq!(flags.contains(&"-flto"), lto == "-flto", "{name}: {flags:?}");
         assert!(!flags.iter().any(|w| w.starts_with("-march")), "{name}: {flags:?}");
         for word in [
@@ -103,7 +136,11 @@ fn every_row_of_the_catalogue_plans_exactly() {
         }
         assert_eq!(cmake.contains(&"-DWITH_NUMA=ON"), !version.starts_with("5.6"), "{name}");
         let performance_schema = "-DWITH_PERFSCHEMA_STORAGE_ENGINE=0";
-        assert_eq!(cmake.contains(&performance_schema), version.starts_with("5.6"), "{name}");
+        assert_eq!(
+            cmake.contains(&performance_schema),
+            version.starts_with("5.6"),
+            "{name}"
+        );
         assert_eq!(plan["obstacles"], serde_json::json!([]), "{name}");
     }
 }
@@ -123,14 +160,20 @@ fn another_choice_shows_in_the_name_and_reads_back() {
     let plans = show(&["my5718_rel_ssl-bundled"]);
     let plan = &plans["my5718_rel_ssl-bundled"];
     assert_eq!(plan["options"]["ssl"], "bundled");
-    assert_eq!(plan["dependencies"].as_object().unwrap().keys().collect::<Vec<_>>(), ["boost-1.59.0"]);
+    assert_eq!(
+        plan["dependencies"].as_object().unwrap().keys().collect::<Vec<_>>(),
+        ["boost-1.59.0"]
+    );
     let set = bm(&["show", "--json", "my5718_rel", "--set", "ssl=bundled"]);
     let set: Value = serde_json::from_str(&set.out).unwrap();
     assert_eq!(set["name"], "my5718_rel_ssl-bundled");
     // The default choice is no other build.
     let same = bm(&["show", "--json", "my5718_rel_ssl-openssl102"]);
     let same: Value = serde_json::from_str(&same.out).unwrap();
-    assert_eq!((&same["name"], &same["aliases"][0]), (&"my5718_rel".into(), &"my5718_rel_ssl-openssl102".into()));
+    assert_eq!(
+        (&same["name"], &same["aliases"][0]),
+        (&"my5718_rel".into(), &"my5718_rel_ssl-openssl102".into())
+    );
 }
 
 #[test]
@@ -144,12 +187,19 @@ fn variants_mean_what_their_names_say() {
     ]);
     // 5.7.40 makes -O3 of an -O2 that stands among the flags of the build type.
     let o2 = &plans["my5740_rel_o2nofp"];
-    assert_eq!(words(&o2["flags"]["cxxflags"]), ["-g1", "-O2", "-fno-omit-frame-pointer"]);
+    assert_eq!(
+        words(&o2["flags"]["cxxflags"]),
+        ["-g1", "-O2", "-fno-omit-frame-pointer"]
+    );
     assert!(cmake(o2).contains(&"-DCMAKE_CXX_FLAGS_RELEASE=-DNDEBUG"));
     assert_eq!(o2["claims"]["optimisation"], "2");
     for name in ["my5740_rel_native_lto", "my8034_rel_native_lto"] {
         let plan = &plans[name];
-        assert_eq!((&plan["claims"]["lto"], &plan["claims"]["march"]), (&true.into(), &"native".into()), "{name}");
+        assert_eq!(
+            (&plan["claims"]["lto"], &plan["claims"]["march"]),
+            (&true.into(), &"native".into()),
+            "{name}"
+        );
         assert!(words(&plan["flags"]["ldflags"]).contains(&"-flto"), "{name}");
     }
     let debug = cmake(&plans["my8034_rel_withdbg"]);
@@ -170,11 +220,27 @@ fn what_cannot_be_is_said_with_what_can() {
     };
     check(
         &["show", "my5732_rel", "--set", "ssl=bundled"],
-        &["mysql 5.7.32 has no choice `bundled` of option `ssl`", "it is for: <5.7.28", "choices are `openssl102`"],
+        &[
+            "mysql 5.7.32 has no choice `bundled` of option `ssl`",
+            "it is for: <5.7.28",
+            "choices are `openssl102`",
+        ],
     );
-    check(&["show", "my5732_rel", "--set", "ssh=system"], &["no selected build has an option `ssh`", "did you mean `ssl`?"]);
-    check(&["show", "my5732_rel", "--set", "ssl"], &["`--set ssl` sets nothing", "--set ssl=system"]);
-    check(&["show", "pg151_def", "--set", "ssl=system"], &["no selected build has an option `ssl`", "declare none"]);
+    check(
+        &["show", "my5732_rel", "--set", "ssh=system"],
+        &["no selected build has an option `ssh`", "did you mean `ssl`?"],
+    );
+    check(
+        &["show", "my5732_rel", "--set", "ssl"],
+        &["`--set ssl` sets nothing", "--set ssl=system"],
+    );
+    check(
+        &["show", "pg151_def", "--set", "ssl=system"],
+        &["no selected build has an option `ssl`", "declare none"],
+    );
     check(&["show", "my5732_rel_ssl-bundled"], &["has no choice `bundled`"]);
-    check(&["build", "my5621_rel_lto"], &["build `my5621_rel_lto` is not made", "link-time optimisation"]);
+    check(
+        &["build", "my5621_rel_lto"],
+        &["build `my5621_rel_lto` is not made", "link-time optimisation"],
+    );
 }

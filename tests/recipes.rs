@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use bm::error::Error;
@@ -27,6 +27,8 @@ fn configure_words(recipe: &Recipe, version: &str) -> Vec<String> {
         family: Family::Gcc,
         compiler: None,
         source: SourceKind::Tarball,
+        atoms: &[],
+        choices: &BTreeMap::new(),
     };
     let holding = recipe.configure.iter().filter(|c| c.when.holds(&cell));
     holding.flat_map(|c| c.value.iter().map(|w| w.text.clone())).collect()
@@ -39,6 +41,8 @@ fn needs(recipe: &Recipe, version: &str, source: SourceKind) -> BTreeSet<Need> {
         family: Family::Gcc,
         compiler: None,
         source,
+        atoms: &[],
+        choices: &BTreeMap::new(),
     };
     recipe
         .requires

@@ -55,7 +55,12 @@ pub fn none(dir: &Path) -> Result<()> {
     let file = dir.join(FILE);
     let doing = || format!("cannot make `{}`", file.display());
     fs::create_dir_all(dir).doing(doing)?;
-    fs::OpenOptions::new().append(true).create(true).open(&file).map(drop).doing(doing)
+    fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(&file)
+        .map(drop)
+        .doing(doing)
 }
 
 /// Reads every call, in the order of time.

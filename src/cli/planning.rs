@@ -273,7 +273,8 @@ impl<'a> Planner<'a> {
         let mut shared = Shared::default();
         for (name, request) in requests {
             let planned = resolver.resolve(name, request);
-            let planned = planned.and_then(|resolved| self.plan_with_needs(resolved, &resolver, &mut shared, &mut vec![]));
+            let planned =
+                planned.and_then(|resolved| self.plan_with_needs(resolved, &resolver, &mut shared, &mut vec![]));
             if let Err(error) = planned.and_then(|plan| shared.joined.add(plan)) {
                 errors.push(error);
             }
@@ -314,13 +315,18 @@ impl<'a> Planner<'a> {
             })
             .collect();
         for (option, needs) in wanted {
-            let (name, request) = self.ctx.names().name(&needs.text).map_err(|e| e.detail("needed by", &needs.origin))?;
+            let (name, request) = self
+                .ctx
+                .names()
+                .name(&needs.text)
+                .map_err(|e| e.detail("needed by", &needs.origin))?;
             if above.contains(&name) || name == resolved.name {
                 return Err(Error::new(Exit::Usage, format!("`{name}` needs itself")).detail("by", &needs.origin));
             }
             if shared.joined.get(&name).is_none() {
                 above.push(resolved.name.clone());
-                let mut plan = self.plan_with_needs(resolver.resolve(name.clone(), request)?, resolver, shared, above)?;
+                let mut plan =
+                    self.plan_with_needs(resolver.resolve(name.clone(), request)?, resolver, shared, above)?;
                 above.pop();
                 plan.for_others = true;
                 shared.joined.add(plan)?;
@@ -379,7 +385,11 @@ impl<'a> Planner<'a> {
 
     /// Where the compiler is one that does not work: a toolchain of this host that does.
     fn name_fitting(&self, plan: &mut BuildPlan) {
-        if plan.obstacles.iter().all(|o| o.exit() != Exit::Host || o.hint_text().is_some()) {
+        if plan
+            .obstacles
+            .iter()
+            .all(|o| o.exit() != Exit::Host || o.hint_text().is_some())
+        {
             return;
         }
         let works = |toolchain: &&Toolchain| {
@@ -413,25 +423,24 @@ impl<'a> Planner<'a> {
     fn facts(&self, toolchain: &Toolchain, lto: bool, native: bool, system: BuildSystem) -> Facts {
         let mut facts = Facts {
             make: self.prober.tool("make").ok(),
-            cmake: (system == BuildSystem::Cmake).then(|| self.prober.tool("cmake").ok()).flatten(),
+            cmake: (system == BuildSystem::Cmake)
+                .then(|| self.prober.tool("cmake").ok())
+                .flatten(),
             ..Facts::default()
         };
         let cxx = system.uses_cxx();
-        let probed = self
-            .prober
-            .toolchain(toolchain, Uses { cxx, lto })
-            .and_then(|probed| {
-                let native = if native {
-                    self.prober.native(&probed)?.as_str().to_owned()
-                } else {
-                    String::new()
-                };
-                Ok(FoundToolchain {
-                    record: probed.record,
-                    version: Some(probed.version),
-                    native,
-                })
-            });
+        let probed = self.prober.toolchain(toolchain, Uses { cxx, lto }).and_then(|probed| {
+            let native = if native {
+                self.prober.native(&probed)?.as_str().to_owned()
+            } else {
+                String::new()
+            };
+            Ok(FoundToolchain {
+                record: probed.record,
+                version: Some(probed.version),
+                native,
+            })
+        });
         match probed {
             Ok(found) => facts.toolchain = Some(found),
             Err(error) => facts.toolchain_missing = Some(error),

@@ -433,8 +433,7 @@ pub fn verified(ctx: &Context, command: args::Verified) -> Ended {
                     .and_then(|()| {
                         let needed = |name: &str| sealed(ctx, &name.parse().ok()?).map(|m| *m);
                         verified::entry(&manifest, needed)
-                    })
-                {
+                    }) {
                     Ok(entry) => {
                         ctx.shell.status("Verified", format!("{name} on {}", entry.platform));
                         list.add(entry);

@@ -208,14 +208,19 @@ fn about_forms(error: Error, plan: &BuildPlan) -> Error {
     let owner = pinned.and_then(|p| p.forms.iter().find(|(_, sum)| **sum == got));
     let of = |form: &str| {
         let url = forms.get(form).and_then(|urls| urls.first());
-        let url = url.map(|t| crate::plan::for_version(t, &plan.recipe, &plan.version)).unwrap_or_default();
+        let url = url
+            .map(|t| crate::plan::for_version(t, &plan.recipe, &plan.version))
+            .unwrap_or_default();
         crate::source::mirror::file_name(&url).to_owned()
     };
     error.hint(match owner {
         Some((form, _)) => format!("those bytes are `{}`, another form of the release", of(form)),
         None => {
             let others: Vec<String> = forms.keys().map(|form| of(form)).collect();
-            format!("each form of a release has a checksum of its own: is this one that of {}?", quoted(&others, "or"))
+            format!(
+                "each form of a release has a checksum of its own: is this one that of {}?",
+                quoted(&others, "or")
+            )
         }
     })
 }

@@ -291,7 +291,11 @@ pub fn without_idle_needs(ctx: &Context, plans: Vec<BuildPlan>, rebuild: Option<
 
 /// The identity that a build has for those that need it: of what is there and stays, else of what would be built.
 pub fn standing(ctx: &Context, plan: &BuildPlan) -> Option<String> {
-    if plan.identity.as_deref().is_some_and(|identity| ctx.index.knows(&plan.name, identity)) {
+    if plan
+        .identity
+        .as_deref()
+        .is_some_and(|identity| ctx.index.knows(&plan.name, identity))
+    {
         return plan.identity.clone();
     }
     match (found(ctx, plan), plan) {

@@ -118,7 +118,11 @@ impl<'a> Resolver<'a> {
         if let (Some(pin), Some(listed)) = (of_recipe, listed) {
             source.set_pin(pin.clone());
             source.origin = Some(listed.origin.clone());
-            let by = if self.ctx.library.is_shipped(recipe) { "recipe" } else { "overlay" };
+            let by = if self.ctx.library.is_shipped(recipe) {
+                "recipe"
+            } else {
+                "overlay"
+            };
             by.clone_into(&mut source.pinned_by);
             return Ok(());
         }
@@ -344,7 +348,10 @@ fn read_version(from: &VersionFrom, text: &str, place: &str) -> Result<Version> 
     let found: Option<Vec<&str>> = from.parts.iter().map(part).collect();
     let found = found.map(|parts| parts.join("."));
     found.as_ref().and_then(|v| v.parse().ok()).ok_or_else(|| {
-        let expected = from.parts.iter().map(|b| format!("{}VERSION{}", b.before, b.after).trim().to_owned());
+        let expected = from
+            .parts
+            .iter()
+            .map(|b| format!("{}VERSION{}", b.before, b.after).trim().to_owned());
         let files = quoted(&from.files, "or");
         Error::new(Exit::Source, format!("cannot read a version from {files}"))
             .detail("in", place)

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::matrix::choices;
 use crate::model::name::VariantName;
 use crate::model::recipe::{Origin, Recipe};
 use crate::schema::set::Unknown;
@@ -60,7 +61,8 @@ impl<'a> Known<'a> {
     pub(super) fn judge(&self, name: &str) -> Result<(), Unknown> {
         let readable = |product: &&Product<'_>| {
             let accepts = |field: &str, text: &str| self.accepts(product, field, text);
-            !product.recipe.names.build.read(name, &accepts).is_empty()
+            let plain = choices::split(product.recipe, name).map(|(plain, _)| plain);
+            plain.is_some_and(|plain| !product.recipe.names.build.read(plain, &accepts).is_empty())
         };
         if self.products.iter().any(|p| readable(&p)) {
             return Ok(());

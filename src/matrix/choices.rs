@@ -30,7 +30,10 @@ pub fn in_force(recipe: &Recipe, version: &Version, made: &Choices) -> Result<Ch
         if !spec.choices.iter().filter(fits).any(|c| c.name == *choice) {
             let fitting: Vec<&str> = spec.choices.iter().filter(fits).map(|c| c.name.as_str()).collect();
             let known = spec.choices.iter().find(|c| c.name == *choice);
-            let what = format!("{} {version} has no choice `{choice}` of option `{option}`", recipe.product);
+            let what = format!(
+                "{} {version} has no choice `{choice}` of option `{option}`",
+                recipe.product
+            );
             let mut error = Error::new(Exit::Usage, what);
             if let Some(known) = known
                 && let Some(range) = &known.versions
@@ -69,8 +72,12 @@ pub fn suffix(recipe: &Recipe, choices: &Choices) -> String {
 pub fn split<'t>(recipe: &Recipe, name: &'t str) -> Option<(&'t str, Choices)> {
     let (mut rest, mut choices) = (name, Choices::new());
     while let Some((before, last)) = rest.rsplit_once('_') {
-        let Some((option, choice)) = last.split_once('-') else { break };
-        let Some(spec) = recipe.options.iter().find(|o| o.name == option) else { break };
+        let Some((option, choice)) = last.split_once('-') else {
+            break;
+        };
+        let Some(spec) = recipe.options.iter().find(|o| o.name == option) else {
+            break;
+        };
         spec.choices.iter().find(|c| c.name == choice)?;
         if choices.insert(option.to_owned(), choice.to_owned()).is_some() {
             return None;
@@ -87,7 +94,8 @@ pub fn split<'t>(recipe: &Recipe, name: &'t str) -> Option<(&'t str, Choices)> {
 pub fn parse(text: &str) -> Result<(String, String)> {
     let parts = text.split_once('=').filter(|(k, v)| !k.is_empty() && !v.is_empty());
     let (option, choice) = parts.ok_or_else(|| {
-        Error::new(Exit::Usage, format!("`--set {text}` sets nothing")).hint("write an option and a choice: `--set ssl=system`")
+        Error::new(Exit::Usage, format!("`--set {text}` sets nothing"))
+            .hint("write an option and a choice: `--set ssl=system`")
     })?;
     Ok((option.to_owned(), choice.to_owned()))
 }

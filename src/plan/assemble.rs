@@ -8,8 +8,8 @@ use crate::error::{Error, Exit};
 use crate::model::build::{Revision, merge_claims, merge_flags};
 use crate::model::name::{BuildName, Template};
 use crate::model::recipe::{
-    Cell, CmakeLimit, CompilerLimit, Conditional, Expect, Family, Flags, OptionSpec, PatchSpec, Reason, Recipe, Refusal,
-    Requirement, Toolchain, Word,
+    Cell, CmakeLimit, CompilerLimit, Conditional, Expect, Family, Flags, OptionSpec, PatchSpec, Reason, Recipe,
+    Refusal, Requirement, Toolchain, Word,
 };
 use crate::model::version::Version;
 
@@ -202,7 +202,9 @@ impl BuildPlan {
         for option in &recipe.options {
             let in_force = self.choices.get(&option.name);
             let held = option.default.iter().rev().find(|d| d.when.holds(&cell));
-            let reason = held.filter(|d| Some(&d.value) == in_force).and_then(|d| d.reason.as_ref());
+            let reason = held
+                .filter(|d| Some(&d.value) == in_force)
+                .and_then(|d| d.reason.as_ref());
             notes.extend(reason.filter(|r| !notes.iter().any(|known| known.text == r.text)));
         }
         notes
@@ -263,7 +265,11 @@ fn refusals(plan: &BuildPlan) -> Vec<Error> {
 /// The limits on cmake that the one found breaks.
 fn cmake_limits(plan: &BuildPlan) -> Vec<Error> {
     let found = plan.facts.cmake.as_ref();
-    let version = found.and_then(|tool| tool.version.split_whitespace().find_map(|word| word.parse::<Version>().ok()));
+    let version = found.and_then(|tool| {
+        tool.version
+            .split_whitespace()
+            .find_map(|word| word.parse::<Version>().ok())
+    });
     let Some(version) = version else { return vec![] };
     let cell = plan.cell();
     let broken = |c: &&Conditional<CmakeLimit>| c.when.holds(&cell) && !c.value.works.matches(&version);

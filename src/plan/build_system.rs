@@ -28,7 +28,9 @@ pub fn calls(
                 (StepName::Compile, compile),
                 (StepName::Install, install),
             ];
-            let calls = steps.into_iter().flat_map(|(step, calls)| calls.into_iter().map(move |words| (step, words)));
+            let calls = steps
+                .into_iter()
+                .flat_map(|(step, calls)| calls.into_iter().map(move |words| (step, words)));
             return calls.map(|(step, words)| whole(step, words)).collect();
         }
     };

@@ -350,7 +350,11 @@ impl<'s> Reader<'s> {
             choice: when.choice.as_ref().and_then(|choice| {
                 let parts = choice.split_once('-');
                 if parts.is_none() {
-                    self.problem(choice.span(), "bad choice", "expected an option and a choice: `ssl-system`");
+                    self.problem(
+                        choice.span(),
+                        "bad choice",
+                        "expected an option and a choice: `ssl-system`",
+                    );
                 }
                 parts.map(|(option, choice)| (option.to_owned(), choice.to_owned()))
             }),

@@ -69,7 +69,8 @@ fn a_pin_of_the_recipe_needs_neither_lockfile_nor_network() {
     assert_eq!((source.kind, source.reference.as_str()), (SourceKind::Git, "v2.1"));
     assert_eq!(
         (source.commit.as_deref(), source.pinned_by.as_str()),
-        (Some(COMMIT), "recipe")
+        (Some(COMMIT), "overlay"),
+        "only the shipped recipes' pins are upstream's"
     );
     assert_eq!(source.origin.unwrap().to_string(), "recipes/demo.toml:63");
     assert!(!dir.path().join("root").exists(), "nothing was written");
@@ -192,7 +193,10 @@ fn a_version_is_read_from_between_two_texts() {
         files: vec!["VERSION".into()],
         parts: vec![between("MAJOR=", "\n"), between("MINOR=", "\n")],
     };
-    assert_eq!(read_version(&parts, "MAJOR=5\nMINOR=7\n", "here").unwrap().to_string(), "5.7");
+    assert_eq!(
+        read_version(&parts, "MAJOR=5\nMINOR=7\n", "here").unwrap().to_string(),
+        "5.7"
+    );
     assert!(read_version(&parts, "MAJOR=5\n", "here").is_err());
     let read = |text: &str| read_version(&from, text, "here");
     assert_eq!(read("x\nVERSION='17devel'\n").unwrap().to_string(), "17devel");

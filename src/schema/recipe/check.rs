@@ -71,7 +71,11 @@ fn options(rows: &[OptionRow], reader: &mut Reader<'_>) {
     for row in rows {
         short_word(&row.name, "option", reader);
         if let Some(first) = seen.insert(&row.name, row.name.span()) {
-            let problem = Problem::new(row.name.span(), format!("option `{}` is listed twice", *row.name), "again here");
+            let problem = Problem::new(
+                row.name.span(),
+                format!("option `{}` is listed twice", *row.name),
+                "again here",
+            );
             reader.report(problem.other(first, "first here"));
         }
         let mut choices: BTreeMap<&str, Range<usize>> = BTreeMap::new();
@@ -98,7 +102,11 @@ fn options(rows: &[OptionRow], reader: &mut Reader<'_>) {
 fn short_word(name: &At<String>, what: &str, reader: &mut Reader<'_>) {
     if name.is_empty() || !name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()) {
         let label = "expected a-z and 0-9: names of builds join option and choice with `-`";
-        reader.problem(name.span(), format!("bad name of a{} {what}", if what == "option" { "n" } else { "" }), label);
+        reader.problem(
+            name.span(),
+            format!("bad name of a{} {what}", if what == "option" { "n" } else { "" }),
+            label,
+        );
     }
 }
 
@@ -122,12 +130,21 @@ fn conditions(file: &RecipeFile, reader: &mut Reader<'_>) {
             && file.atoms.iter().all(|row| *row.name != **atom)
         {
             let hint = did_you_mean(atom, file.atoms.iter().map(|row| row.name.as_str()));
-            let problem = Problem::new(atom.span(), format!("unknown atom `{}`", **atom), "no atom has this name");
+            let problem = Problem::new(
+                atom.span(),
+                format!("unknown atom `{}`", **atom),
+                "no atom has this name",
+            );
             reader.report(problem.hint(hint));
         }
         if let Some(choice) = &when.choice {
             let all = || {
-                let of = |o: &'_ OptionRow| o.choices.iter().map(|c| format!("{}-{}", *o.name, *c.name)).collect::<Vec<_>>();
+                let of = |o: &'_ OptionRow| {
+                    o.choices
+                        .iter()
+                        .map(|c| format!("{}-{}", *o.name, *c.name))
+                        .collect::<Vec<_>>()
+                };
                 file.options.iter().flat_map(of).collect::<Vec<_>>()
             };
             if choice.contains('-') && !all().contains(choice) {

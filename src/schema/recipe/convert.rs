@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 
 use crate::model::recipe::{
-    Atom, Between, BuildSystem, Choice, Claims, CmakeLimit, CompilerLimit, Conditional, CostHint, DistroSource, Driver, Expect,
-    Flags, GitSource, Hint, MakeCall, Names, Need, OptionSpec, PatchSpec, PinnedVersion, Reason, Recipe, Refusal, Requirement,
-    Smoke, Sources, TarballSource, VariantSpec, VersionFrom, Word,
+    Atom, Between, BuildSystem, Choice, Claims, CmakeLimit, CompilerLimit, Conditional, CostHint, DistroSource, Driver,
+    Expect, Flags, GitSource, Hint, MakeCall, Names, Need, OptionSpec, PatchSpec, PinnedVersion, Reason, Recipe,
+    Refusal, Requirement, Smoke, Sources, TarballSource, VariantSpec, VersionFrom, Word,
 };
 
 use super::super::at::At;
 use super::super::diagnostic::{Problem, Source};
 use super::super::read::{FlagLists, Reader, VERSION_FIELDS, When};
 use super::{
-    ArgsRow, AtomRow, BetweenRow, ChoiceRow, ClaimsTable, CmakeRow, CompilerRow, DriverTable, EnvRow, ExpectRow, FlagsRow, HintRow,
-    Level, NamesTable, OptionRow, PatchRow, RecipeFile, RefusedRow, RequireRow, SourceTable, VersionFromTable, VersionRow,
+    ArgsRow, AtomRow, BetweenRow, ChoiceRow, ClaimsTable, CmakeRow, CompilerRow, DriverTable, EnvRow, ExpectRow,
+    FlagsRow, HintRow, Level, NamesTable, OptionRow, PatchRow, RecipeFile, RefusedRow, RequireRow, SourceTable,
+    VersionFromTable, VersionRow,
 };
 
 /// The recipe; what could not be read was reported and is left out.
@@ -380,7 +381,11 @@ fn option(row: &OptionRow, reader: &mut Reader<'_>) -> OptionSpec {
     OptionSpec {
         name: (*row.name).clone(),
         about: reader.prose(&row.about, "text"),
-        choices: row.choices.iter().map(|choice| self::choice(row, choice, reader)).collect(),
+        choices: row
+            .choices
+            .iter()
+            .map(|choice| self::choice(row, choice, reader))
+            .collect(),
         default: defaults
             .map(|d| conditional(d.when.as_ref(), d.reason.as_ref(), (*d.choice).clone(), reader))
             .collect(),

@@ -94,7 +94,11 @@ pub fn extension(
 fn over(base: &Recipe, file: &ExtensionFile, source: &Source, reader: &mut Reader<'_>) -> Option<Recipe> {
     let product = reader.parse(&file.product, "product");
     let names = convert::names(&file.names, reader);
-    let mut versions: Vec<_> = file.versions.iter().filter_map(|row| convert::pinned(row, reader)).collect();
+    let mut versions: Vec<_> = file
+        .versions
+        .iter()
+        .filter_map(|row| convert::pinned(row, reader))
+        .collect();
     versions.sort_by(|a, b| a.version.cmp(&b.version));
     let mut recipe = base.clone();
     recipe.file = source.file().clone();
@@ -102,11 +106,17 @@ fn over(base: &Recipe, file: &ExtensionFile, source: &Source, reader: &mut Reade
     recipe.sources = convert::sources(&file.source, reader);
     recipe.unlisted = reader.parse_opt(file.unlisted.as_ref(), "range");
     recipe.versions = versions;
-    recipe.configure.extend(file.configure.iter().map(|row| convert::args(row, reader)));
-    recipe.flags.extend(file.flags.iter().map(|row| convert::flags(row, reader)));
+    recipe
+        .configure
+        .extend(file.configure.iter().map(|row| convert::args(row, reader)));
+    recipe
+        .flags
+        .extend(file.flags.iter().map(|row| convert::flags(row, reader)));
     let requires = file.requires.iter().filter_map(|row| convert::requirement(row, reader));
     recipe.requires.extend(requires);
-    recipe.expect.extend(file.expect.iter().map(|row| convert::expect(row, reader)));
+    recipe
+        .expect
+        .extend(file.expect.iter().map(|row| convert::expect(row, reader)));
     let hints: Vec<_> = file.hints.iter().map(|row| convert::hint(row, reader)).collect();
     recipe.hints.splice(0..0, hints);
     // What is kept beside a prefix must build it again by itself.
