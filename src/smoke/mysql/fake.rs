@@ -183,9 +183,17 @@ fn an_old_server_gets_its_tables_from_the_script() {
     fake.write("scripts/mysql_install_db", INSTALL_DB);
     let smoke = test(&fake, &expect("5.6.21")).unwrap();
     assert_eq!(smoke.did[0], "mysql_install_db");
-    fake.edit("scripts/mysql_install_db", "user.frm", "other.frm");
-    let error = test(&fake, &expect("5.6.21")).unwrap_err();
-    assert!(error.headline().ends_with("made no system tables"), "{error}");
+    for (from, to) in [
+        ("user.frm", "other.frm"),
+        ("other.frm\"\n", "user.frm\"\necho '7 [ERROR] Aborting'\n"),
+    ] {
+        fake.edit("scripts/mysql_install_db", from, to);
+        let error = test(&fake, &expect("5.6.21")).unwrap_err();
+        assert!(
+            error.headline().ends_with("made no whole set of system tables"),
+            "{error}"
+        );
+    }
 }
 
 #[test]
