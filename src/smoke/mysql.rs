@@ -162,10 +162,15 @@ impl Session<'_> {
         let (defaults, base) = (option("defaults-file", &empty), option("basedir", self.test.prefix));
         // `--force`: the names of the host do not matter to a server without a network.
         let args = [&*defaults, "--keep-my-cnf", "--force", &base, &data, &tmp, BUFFERS];
-        programs.call(what, SCRIPT, &args)?;
+        let text = programs.call(what, SCRIPT, &args)?;
         // The script does not look how its server ended.
-        if !self.data.join("mysql/user.frm").is_file() {
-            return Err(programs.failure(format!("{what}: `{SCRIPT}` made no system tables")));
+        let whole = self.data.join("mysql/user.frm").is_file();
+        let error = parse::log_errors(&text).first().map(ToString::to_string);
+        if !whole || error.is_some() {
+            let said = error.unwrap_or_else(|| "no error".into());
+            return Err(programs
+                .failure(format!("{what}: `{SCRIPT}` made no whole set of system tables"))
+                .detail("its server said", said));
         }
         smoke.did.push("mysql_install_db".into());
         Ok(())

@@ -103,7 +103,7 @@ for word; do
   esac
 done
 echo $((n / 3)) >> "$socket.made"
-echo ",query,0.300,0.300,0.300,2,$((n / 2))"
+echo ",mixed,0.300,0.300,0.300,2,$((n / 2))"
 "#;
 
 const MAPS: &str = "5-6 r-xp 0 08:01 1 @PREFIX@/bin/mysqld\n\
@@ -183,9 +183,17 @@ fn an_old_server_gets_its_tables_from_the_script() {
     fake.write("scripts/mysql_install_db", INSTALL_DB);
     let smoke = test(&fake, &expect("5.6.21")).unwrap();
     assert_eq!(smoke.did[0], "mysql_install_db");
-    fake.edit("scripts/mysql_install_db", "user.frm", "other.frm");
-    let error = test(&fake, &expect("5.6.21")).unwrap_err();
-    assert!(error.headline().ends_with("made no system tables"), "{error}");
+    for (from, to) in [
+        ("user.frm", "other.frm"),
+        ("other.frm\"\n", "user.frm\"\necho '7 [ERROR] Aborting'\n"),
+    ] {
+        fake.edit("scripts/mysql_install_db", from, to);
+        let error = test(&fake, &expect("5.6.21")).unwrap_err();
+        assert!(
+            error.headline().ends_with("made no whole set of system tables"),
+            "{error}"
+        );
+    }
 }
 
 #[test]
@@ -228,7 +236,7 @@ fn a_private_dependency_is_not_foreign() {
 #[test]
 fn a_slow_load_warns() {
     let fake = prefix();
-    fake.edit("bin/mysqlslap", ",query,0.300", ",query,100.000");
+    fake.edit("bin/mysqlslap", ",mixed,0.300", ",mixed,100.000");
     let smoke = test(&fake, &expect("8.0.40")).unwrap();
     // 3 statements per second ask for less than the least: 10 rounds of 6 statements.
     assert!(
@@ -377,13 +385,13 @@ fn each_misbehaviour_fails_with_its_own_headline_and_leaves_nothing() {
         ),
         (
             "bin/mysqlslap",
-            "echo \",query",
+            "echo \",mixed",
             "exit 1 #",
             "the load failed: `bin/mysqlslap` exited with status 1",
         ),
         (
             "bin/mysqlslap",
-            "echo \",query",
+            "echo \",mixed",
             "exit 0 #",
             "cannot read the result of the load",
         ),

@@ -26,15 +26,17 @@ impl Load {
 }
 
 /// Reads mysqlslap's `--csv` line: engine, kind of load, average, least and most seconds, clients, statements of each.
-/// `Err` says what is missing.
+/// `Err` says what is missing. The kind is `mixed` also for statements that were given, so it says nothing.
 pub(super) fn load(text: &str) -> Result<Load, String> {
+    let number = |text: &str| text.parse().ok().filter(|n: &f64| n.is_finite() && *n >= 0.0);
     let fields = |line: &str| -> Option<Load> {
         let fields: Vec<&str> = line.trim_end().split(',').collect();
-        let [_, "query", seconds, _, _, clients, each] = fields[..] else {
+        let [_, _, seconds, least, most, clients, each] = fields[..] else {
             return None;
         };
+        number(least).and(number(most))?;
         Some(Load {
-            seconds: seconds.parse().ok().filter(|s: &f64| s.is_finite() && *s >= 0.0)?,
+            seconds: number(seconds)?,
             clients: clients.parse().ok()?,
             each: each.parse().ok()?,
         })
@@ -114,17 +116,17 @@ mod tests {
         };
         let none = || Err("there is no line of results".to_owned());
         for (text, want) in [
-            (",query,1.250,1.250,1.250,2,150\n", Ok(fine)),
-            ("innodb,query,1.250,1.250,1.250,2,150\n", Ok(fine)),
+            (",mixed,1.250,1.250,1.250,2,150\n", Ok(fine)),
+            ("innodb,mixed,1.250,1.250,1.250,2,150\n", Ok(fine)),
             (
-                "bin/mysqlslap: [Warning] a, b, c, d, e, f, g\n,query,1.250,1.250,1.250,2,150\n",
+                "bin/mysqlslap: [Warning] a, b, c, d, e, f, g\n,mixed,1.250,1.250,1.250,2,150\n",
                 Ok(fine),
             ),
             ("bin/mysqlslap: Cannot run query x ERROR : y\n", none()),
-            (",query,nan,1.250,1.250,2,150\n", none()),
-            (",mixed,1.250,1.250,1.250,2,150\n", none()),
+            (",mixed,nan,1.250,1.250,2,150\n", none()),
+            (",mixed,1.250,1.250,1.250,2,-150\n", none()),
             (
-                ",query,1.250,1.250,1.250,2,150\n,query,1.250,1.250,1.250,2,150\n",
+                ",mixed,1.250,1.250,1.250,2,150\n,mixed,1.250,1.250,1.250,2,150\n",
                 Err("there is more than one line of results".to_owned()),
             ),
         ] {
