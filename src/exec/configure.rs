@@ -14,6 +14,7 @@ use crate::digest::{canonical, sha256};
 use crate::error::{Error, Exit, IoContext as _, Result};
 use crate::model::caching::ConfigureCaching;
 use crate::model::manifest::ConfigureCache;
+use crate::model::recipe::BuildSystem;
 use crate::plan::{BuildPlan, StepName};
 use crate::probe::host;
 use crate::store::disk;
@@ -58,7 +59,12 @@ impl Attempt<'_> {
         let mode = self.runner.options.configure_cache;
         let build = self.work.build();
         let plain = BTreeMap::new();
-        if mode == ConfigureCaching::Off || (mode != ConfigureCaching::On && unwatched(self.plan).is_some()) {
+        // Only autoconf knows such a file.
+        let autoconf = self.plan.recipe.build_system == BuildSystem::Autoconf;
+        if !autoconf
+            || mode == ConfigureCaching::Off
+            || (mode != ConfigureCaching::On && unwatched(self.plan).is_some())
+        {
             return self.calls_in(StepName::Configure, &build, &plain);
         }
         let key = key(self.plan, &host_state(&self.runner.path));

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::model::recipe::{Family, Reason, Word};
+use crate::model::recipe::{BuildSystem, Family, Reason, Word};
 use crate::text::public_url;
 
 use super::{BuildPlan, Call, Commands, StepName};
@@ -207,7 +207,7 @@ fn explain_call(plan: &BuildPlan, call: &Call, lines: &mut Vec<String>) {
                 .to_owned(),
         );
     }
-    if call.step == StepName::Configure {
+    if call.step == StepName::Configure && plan.recipe.build_system == BuildSystem::Autoconf {
         lines.push(
             "    answers may come from an equal configure before (outside the identity; `--configure-cache off`)"
                 .to_owned(),
