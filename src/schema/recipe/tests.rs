@@ -275,3 +275,114 @@ fn a_label_tells_what_to_do() {
         "{snippet}"
     );
 }
+
+const OPTION: &str = r#"
+[[options]]
+name = "ssl"
+about = "TLS library"
+choices = [{ name = "bundled" }, { name = "own", needs = "openssl-1.1.1w", args = ["-DWITH_SSL={need.ssl}"] }]
+default = [{ choice = "bundled" }, { when = { versions = "<2" }, choice = "own" }]
+"#;
+
+#[test]
+fn what_options_say_must_fit_together() {
+    let text = format!("{}{OPTION}", good());
+    let recipe = read(&text).unwrap();
+    let option = &recipe.options[0];
+    assert_eq!(option.choices[1].needs.as_ref().unwrap().text, "openssl-1.1.1w");
+    assert_eq!(option.default.len(), 2);
+    for (from, to, want) in [
+        (
+            "choice = \"bundled\" }",
+            "choice = \"bundeld\" }",
+            "option `ssl` has no choice `bundeld`",
+        ),
+        (
+            "name = \"own\"",
+            "name = \"bundled\"",
+            "choice `bundled` is listed twice",
+        ),
+        ("name = \"ssl\"", "name = \"s-l\"", "bad name of an option"),
+        ("name = \"own\"", "name = \"o-n\"", "bad name of a choice"),
+        (", needs = \"openssl-1.1.1w\"", "", "unknown field `{need.ssl}`"),
+        ("{need.ssl}", "{need.tls}", "unknown field `{need.tls}`"),
+        ("{ choice = \"bundled\" }, ", "", "no default"),
+    ] {
+        let found = headlines(&text.replacen(from, to, 1));
+        assert!(found.iter().any(|headline| headline == want), "{to}: {found:?}");
+    }
+    for (row, want) in [
+        ("when = { atom = \"o9\" }", "unknown atom `o9`"),
+        ("when = { choice = \"ssl-sytem\" }", "unknown choice `ssl-sytem`"),
+        ("when = { choice = \"ssl\" }", "bad choice"),
+    ] {
+        let text = format!("{text}\n[[flags]]\n{row}\ncflags = [\"-g\"]\n");
+        assert_eq!(headlines(&text), [want], "{row}");
+    }
+}
+
+#[test]
+fn forms_of_an_archive_are_known_and_have_sums_of_their_own() {
+    let sum = |digit: &str| digit.repeat(64);
+    let tarball = "\n[source.tarball]\nurls = [\"https://example.org/d-{version}.tar.gz\"]\n\
+                   forms = { boost = [\"https://example.org/d-boost-{version}.tar.gz\"] }\n";
+    let row = |forms: &str| {
+        let pin = format!("commit = \"{COMMIT}\"");
+        let pins = format!("{pin}, sha256 = \"{}\", forms = {{ {forms} }}", sum("a"));
+        format!("{}{tarball}", good()).replacen(&pin, &pins, 1)
+    };
+    assert!(read(&row(&format!("boost = \"{}\"", sum("b")))).is_ok());
+    for (forms, want) in [
+        (
+            format!("boost = \"{}\"", sum("a")),
+            "one checksum for two archives of version `2.0`",
+        ),
+        (format!("bost = \"{}\"", sum("b")), "unknown form `bost` of the archive"),
+        ("boost = \"b\"".to_owned(), "bad sha256"),
+    ] {
+        let found = headlines(&row(&forms));
+        assert!(found.iter().any(|headline| headline == want), "{forms}: {found:?}");
+    }
+}
+
+#[test]
+fn a_recipe_extends_another_one_and_says_only_what_is_its_own() {
+    let base = read(&good()).unwrap();
+    let bases = std::collections::BTreeMap::from([(base.product.clone(), base)]);
+    let text = format!(
+        "product = \"fork\"\nextends = \"demo\"\ndescription = \"a fork\"\n\
+         versions = [{{ id = \"2.0-7\", commit = \"{COMMIT}\" }}]\n\
+         [names]\nrelease = \"f{{version.numbers}}\"\nseries = \"f{{version.series}}\"\n\
+         build = \"{{release}}_{{variant}}{{_toolchain}}\"\ngit = \"f_git_{{commit9}}\"\n\
+         [source.git]\nurl = \"https://example.org/fork.git\"\ntag = \"v{{version}}\"\n\
+         [[configure]]\nargs = [\"--fork\"]\n"
+    );
+    let source = |text: &str| Source::new(Kind::Recipe, "recipes/fork.toml", text, Paint::Plain);
+    assert!(extends(&source(&text)) && !extends(&source(&good())));
+    let fork = extension(&source(&text), &bases).unwrap();
+    let base = &bases[&"demo".parse().unwrap()];
+    assert_eq!((fork.product.as_str(), fork.versions.len()), ("fork", 1));
+    assert_eq!(fork.variants.len(), base.variants.len());
+    assert_eq!(fork.configure.len(), base.configure.len() + 1);
+    let origins = [&fork.configure[0], fork.configure.last().unwrap()].map(|c| c.value[0].origin.to_string());
+    assert!(
+        origins[0].starts_with("recipes/demo.toml:") && origins[1].starts_with("recipes/fork.toml:"),
+        "{origins:?}"
+    );
+    for (from, to, want) in [
+        ("extends = \"demo\"", "extends = \"dmo\"", "unknown product `dmo`"),
+        (
+            "product = \"fork\"",
+            "product = \"frok\"",
+            "product and file name differ",
+        ),
+        (
+            "[[configure]]",
+            "[[atoms]]\nname = \"x\"\n[[configure]]",
+            "unknown key `atoms`",
+        ),
+    ] {
+        let errors = extension(&source(&text.replacen(from, to, 1)), &bases).unwrap_err();
+        assert!(errors.iter().any(|e| e.headline().contains(want)), "{to}: {errors:?}");
+    }
+}
