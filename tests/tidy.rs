@@ -101,7 +101,7 @@ const MAY_IMPORT: [(&str, &[&str]); 16] = [
     ("digest", &[]),
     ("model", &[]),
     ("layout", &["model"]),
-    ("matrix", &["model"]),
+    ("matrix", &["model", "text"]),
     ("schema", &["model", "text"]),
     ("select", &["matrix", "model", "text"]),
     ("plan", &["digest", "matrix", "model", "text"]),
