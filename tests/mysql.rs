@@ -43,7 +43,7 @@ fn show(names: &[&str]) -> BTreeMap<String, Value> {
         .collect()
 }
 
-fn words<'v>(value: &'v Value) -> Vec<&'v str> {
+fn words(value: &Value) -> Vec<&str> {
     value.as_array().unwrap().iter().map(|w| w.as_str().unwrap()).collect()
 }
 
