@@ -7,6 +7,7 @@ mod support;
 
 use std::os::unix::fs::PermissionsExt;
 
+use bm::digest::sha256;
 use fs_err as fs;
 use support::Space;
 
@@ -242,4 +243,58 @@ fn a_cmake_that_does_not_work_is_refused_before_anything_is_done() {
         assert!(ran.err.contains(want), "{want} in\n{}", ran.err);
     }
     assert!(!space.prefix("fc10_o3").exists());
+}
+
+#[test]
+fn the_checksum_of_another_form_of_the_archive_is_told_apart() {
+    let mut space = Space::new();
+    // The same release with more in it: other bytes under another name.
+    let plain = space.path("mirror/fakedb-1.0.tar.gz");
+    space.tree.insert(
+        "boost/version.hpp".into(),
+        "#define BOOST_LIB_VERSION \"1_59\"\n".into(),
+    );
+    let with_boost = space.tarball("1.1");
+    let sum = sha256(&fs::read(&plain).unwrap());
+    let forms = "[source.tarball.forms]\nboost = [\"https://fakedb.example/fakedb-boost-{version}.tar.gz\"]\n";
+    fs::rename(
+        space.path("mirror/fakedb-1.1.tar.gz"),
+        space.path("mirror/fakedb-boost-1.0.tar.gz"),
+    )
+    .unwrap();
+    space.recipe.tail = forms.to_owned();
+
+    // Only the sum of the other form is known: that form is taken.
+    space.recipe.versions = vec![("1.0".into(), format!("forms = {{ boost = {with_boost:?} }}"))];
+    space.ok(&["build", "fk10_o2"]);
+    assert_eq!(
+        space.manifest("fk10_o2")["sources"][0]["ref"],
+        "fakedb-boost-1.0.tar.gz"
+    );
+
+    // The sum of the other form in the place of the plain one's, whose bytes are not here yet.
+    fs::remove_dir_all(space.path("cache/downloads")).unwrap();
+    space.recipe.versions = vec![("1.0".into(), format!("sha256 = {with_boost:?}"))];
+    let ran = space.run(&["build", "fk10_o2", "--name", "fk10_o2_again"]);
+    assert_eq!(ran.code, 4, "{}", ran.all());
+    for want in [
+        format!("expected: {with_boost}"),
+        format!("got: {sum}"),
+        "each form of a release has a checksum of its own: is this one that of `fakedb-boost-1.0.tar.gz`?".to_owned(),
+    ] {
+        assert!(ran.err.contains(&want), "{want} in\n{}", ran.err);
+    }
+
+    // And a plain archive that is really the other one.
+    fs::copy(space.path("mirror/fakedb-boost-1.0.tar.gz"), &plain).unwrap();
+    let pins = format!("sha256 = {sum:?}, forms = {{ boost = {with_boost:?} }}");
+    space.recipe.versions = vec![("1.0".into(), pins)];
+    let ran = space.run(&["build", "fk10_o2", "--name", "fk10_o2_again"]);
+    assert_eq!(ran.code, 4, "{}", ran.all());
+    assert!(
+        ran.err
+            .contains("those bytes are `fakedb-boost-1.0.tar.gz`, another form of the release"),
+        "{}",
+        ran.err
+    );
 }
