@@ -244,3 +244,18 @@ fn what_cannot_be_is_said_with_what_can() {
         &["build `my5621_rel_lto` is not made", "link-time optimisation"],
     );
 }
+
+#[test]
+fn the_set_of_the_study_is_its_rows_of_the_catalogue() {
+    let run = bm(&["build", "--dry-run", "--yes", "@my_56_to_80"]);
+    assert_eq!(run.code, 0, "{}", run.err);
+    let planned: Vec<&str> = run.out.lines().filter_map(|l| l.split_whitespace().nth(1)).collect();
+    let planned: Vec<&str> = planned.into_iter().filter(|n| n.starts_with("my")).collect();
+    let rows = ROWS
+        .lines()
+        .filter(|l| !l.starts_with('#'))
+        .map(|l| l.split('\t').next().unwrap());
+    let wanted: Vec<&str> = rows.filter(|n| n.starts_with("my") && n.ends_with("_rel")).collect();
+    assert_eq!(planned, wanted);
+    assert_eq!(wanted.len(), 59);
+}
