@@ -1349,15 +1349,15 @@ fn local_trees_that_are_none_or_were_configured_in_place_are_refused() {
     space.tidy(&[], 0, 0);
 
     Tree::of("1.2").write(&dir);
-    fs::write(dir.join("config.status"), "").unwrap();
-    let before = picture(&dir);
-    let ran = build(&dir);
-    ran.fails(4)
-        .says(&["was configured in place: it holds `config.status`", "make distclean"]);
-    assert_eq!(picture(&dir), before);
-    space.tidy(&[], 0, 0);
-
-    fs::remove_file(dir.join("config.status")).unwrap();
+    for litter in ["config.status", "CMakeCache.txt", "generated.h"] {
+        fs::write(dir.join(litter), "").unwrap();
+        let before = picture(&dir);
+        let holds = format!("was configured in place: it holds `{litter}`");
+        build(&dir).fails(4).says(&[&holds, "make distclean"]);
+        assert_eq!(picture(&dir), before);
+        space.tidy(&[], 0, 0);
+        fs::remove_file(dir.join(litter)).unwrap();
+    }
     assert!(Command::new("mkfifo").arg(dir.join("fifo")).status().unwrap().success());
     build(&dir).fails(4).says(&["fifo", "is no file, directory or link"]);
     fs::remove_file(dir.join("fifo")).unwrap();

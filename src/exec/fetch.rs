@@ -273,7 +273,8 @@ impl Fetched {
             }
         }
         // A tree with generated headers in it shadows those of a build directory beside it.
-        for litter in ["config.status", "CMakeCache.txt"] {
+        let own = plan.recipe.generated.iter().map(String::as_str);
+        for litter in ["config.status", "CMakeCache.txt", "CMakeFiles"].into_iter().chain(own) {
             if dest.join(litter).exists() {
                 return Err(Error::new(
                     Exit::Source,

@@ -577,6 +577,8 @@ pub struct Recipe {
     pub variants: BTreeMap<VariantName, VariantSpec>,
     /// Other spellings of variants.
     pub variant_aliases: BTreeMap<VariantName, VariantName>,
+    /// Files below the source tree that only configuring or building writes.
+    pub generated: Vec<String>,
     /// What every build claims, before its atoms speak.
     pub claims: Claims,
     /// What builds claim besides, whatever their atoms say.

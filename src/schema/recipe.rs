@@ -94,6 +94,9 @@ pub struct RecipeFile {
     implied: ImpliedTable,
     /// Where a tree that no release names says its version.
     version_from: Option<VersionFromTable>,
+    /// Files that only configuring or building writes: a source tree that holds one was used in place, and is refused.
+    #[serde(default)]
+    generated: Vec<At<String>>,
     /// What every build claims, before its atoms speak.
     #[serde(default)]
     claims: ClaimsTable,

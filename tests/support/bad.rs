@@ -29,6 +29,7 @@ build-system = "autoconf"
 series-parts = 1
 smoke = "command"
 smoke-command = ["bin/fakedb", "--self-test"]
+generated = ["generated.h"]
 unlisted = ">=1, <30"
 versions = [
 {VERSIONS}]

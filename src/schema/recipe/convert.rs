@@ -53,6 +53,12 @@ pub(super) fn convert(file: &RecipeFile, source: &Source, reader: &mut Reader<'_
         version_from: file.version_from.as_ref().map(|from| version_from(from, reader)),
         variants: variants(file, reader),
         variant_aliases: aliases(file, reader),
+        generated: {
+            for file in &file.generated {
+                reader.inside(file, "the source tree");
+            }
+            file.generated.iter().map(|file| (**file).clone()).collect()
+        },
         claims: claims(&file.claims),
         claims_when: {
             let rows = file.claims_when.iter();
