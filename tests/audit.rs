@@ -127,6 +127,7 @@ impl Project {
             source: &self.path("src"),
             build: &self.path("build"),
             record: &self.path("record"),
+            needs: &[],
         })
         .unwrap()
     }

@@ -26,6 +26,8 @@ pub struct Scope<'a> {
     pub build: &'a Path,
     /// Directory of recorded calls.
     pub record: &'a Path,
+    /// Builds it stands on, by name and prefix: what is linked from their static libraries is theirs.
+    pub needs: &'a [(String, PathBuf)],
 }
 
 /// A unit of the build's own sources.
@@ -99,6 +101,8 @@ pub struct Proof {
     pub effective: Vec<Effective>,
     /// Payload of each object in the build tree that a call behind an installed file made.
     pub objects: BTreeMap<PathBuf, Payload>,
+    /// Units that came out of static libraries of builds it stands on: the build, and how many.
+    pub borrowed: BTreeMap<String, usize>,
 }
 
 /// Reads all evidence.
@@ -111,7 +115,7 @@ pub fn collect(scope: &Scope<'_>) -> Result<Proof> {
         .into_par_iter()
         .filter_map(|path| elf::read(&path).transpose().map(|c| c.map(|c| (path, c))))
         .collect::<Result<Vec<_>>>()?;
-    let index = Index::new(scope, &calls);
+    let index = Index::new(scope, &calls, libraries_of(scope.needs)?);
     let (mut linked, mut loose) = (vec![], vec![]);
     for (path, compiled) in installed {
         let file = path
@@ -139,8 +143,13 @@ pub fn collect(scope: &Scope<'_>) -> Result<Proof> {
         .flat_map_iter(|i| &calls[i].outputs)
         .filter_map(|object| Some((object.clone(), elf::payload_of(object)?)))
         .collect();
+    let mut borrowed = BTreeMap::new();
+    for (need, _) in index.borrowed.into_inner().expect("nobody panics while it is held") {
+        *borrowed.entry(scope.needs[need].0.clone()).or_default() += 1;
+    }
     Ok(Proof {
         stage: scope.stage.to_owned(),
+        borrowed,
         root: index.root,
         effective: calls.iter().map(|c| flags::effective(c.words())).collect(),
         linked,
@@ -148,6 +157,24 @@ pub fn collect(scope: &Scope<'_>) -> Result<Proof> {
         calls,
         objects,
     })
+}
+
+/// What debug information says of a unit: directory, source and compiler with its flags.
+type Said = (String, String, String);
+
+/// The units in static libraries of each build that is needed, to its place among them.
+fn libraries_of(needs: &[(String, PathBuf)]) -> Result<HashMap<Said, usize>> {
+    let mut units = HashMap::new();
+    for (place, (_, prefix)) in needs.iter().enumerate() {
+        let archives = elf::files_below(prefix)?;
+        for path in archives.iter().filter(|p| p.extension().is_some_and(|e| e == "a")) {
+            if let Some(Compiled::Archive(members)) = elf::read(path)? {
+                let said = |unit: Unit| ((unit.dir, unit.name, unit.producer), place);
+                units.extend(members.into_iter().flat_map(|m| m.units).map(said));
+            }
+        }
+    }
+    Ok(units)
 }
 
 fn object_member(path: &Path, elf: Elf) -> Member {
@@ -174,10 +201,14 @@ struct Index<'a> {
     links: Vec<(&'a Path, usize, Option<Identity>)>,
     /// Directories as debug information spells them, to what they are on disk.
     dirs: std::sync::Mutex<HashMap<String, PathBuf>>,
+    /// Units in static libraries of needed builds.
+    libraries: HashMap<Said, usize>,
+    /// Those of them that were met: the place of the build, and the source.
+    borrowed: std::sync::Mutex<BTreeSet<(usize, String)>>,
 }
 
 impl<'a> Index<'a> {
-    fn new(scope: &Scope<'_>, calls: &'a [Call]) -> Self {
+    fn new(scope: &Scope<'_>, calls: &'a [Call], libraries: HashMap<Said, usize>) -> Self {
         let real = |p: &Path| std::fs::canonicalize(p).unwrap_or_else(|_| normalize(p));
         let (source, build) = (real(scope.source), real(scope.build));
         let mut by_output = HashMap::new();
@@ -211,6 +242,8 @@ impl<'a> Index<'a> {
             objects,
             links,
             dirs: Default::default(),
+            libraries,
+            borrowed: Default::default(),
         }
     }
 
@@ -282,7 +315,8 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// Startup code and what came out of the system's own archives is left out.
+    /// Startup code and what came out of the system's own archives is left out, and so is what came out of those of a
+    /// needed build: no call of this one made it, and such a library has that very unit.
     fn own_units(&self, units: &[Unit]) -> Vec<OwnUnit> {
         let mut own = vec![];
         for unit in units {
@@ -296,8 +330,17 @@ impl<'a> Index<'a> {
             if !producer.ltrans && !self.is_own(&source) {
                 continue;
             }
+            let calls = self.calls_of(&source, &dir);
+            if calls.is_empty()
+                && let said = (unit.dir.clone(), unit.name.clone(), unit.producer.clone())
+                && let Some(&need) = self.libraries.get(&said)
+            {
+                let mut borrowed = self.borrowed.lock().expect("nobody panics while it is held");
+                borrowed.insert((need, unit.name.clone()));
+                continue;
+            }
             own.push(OwnUnit {
-                calls: self.calls_of(&source, &dir),
+                calls,
                 source,
                 producer,
                 assembler: unit.assembler,

@@ -33,7 +33,13 @@ impl Attempt<'_> {
             // Whoever compiles nothing leaves no call; a program in what it installs is a finding all the same.
             record::none(&work.record())?;
         }
+        let needs: Vec<(String, PathBuf)> = plan
+            .needs
+            .iter()
+            .map(|n| (n.name.to_string(), n.prefix.clone()))
+            .collect();
         let proof = collect::collect(&Scope {
+            needs: &needs,
             stage: &staged,
             source: &work.src(),
             build: &work.build(),
