@@ -21,7 +21,11 @@ versions = [{ id = "1.0", sha256 = "@SUM@" }]
 names = { release = "fkdep-{version}", series = "fkdep{version.series}", build = "{release}{_variant}{_toolchain}", git = "fkdep_git_{commit9}" }
 variants = { def = [] }
 source.tarball.urls = ["https://fakedb.example/fakedb-{version}.tar.gz"]
-compile = [{ args = ["{cc}", "-g", "-O2", "-I.", "-c", "../src/src/util.c", "-o", "util.o"] }, { args = ["@THEN@"] }]
+compile = [
+  { args = ["cp", "../src/src/util.c", "dep.c"] },
+  { args = ["{cc}", "-g", "-O2", "-c", "dep.c", "-o", "util.o"] },
+  { args = ["@THEN@"] },
+]
 install = [
   { args = ["mkdir", "-p", "{stage}{prefix}/lib"] },
   { args = ["{cc}", "-shared", "-o", "{stage}{prefix}/lib/libfkdep.so", "util.o"] },
@@ -294,6 +298,44 @@ fn the_checksum_of_another_form_of_the_archive_is_told_apart() {
     assert!(
         ran.err
             .contains("those bytes are `fakedb-boost-1.0.tar.gz`, another form of the release"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn what_is_linked_from_a_needed_static_library_is_not_judged_as_the_builds_own() {
+    let mut space = Space::new();
+    let sum = space.tarball("1.0");
+    let archive = LIBRARY
+        .replace("@SUM@", &sum)
+        .replace("@THEN@", "true")
+        .replace("\"-O2\"", "\"-O1\"")
+        .replace(
+            "\"{cc}\", \"-shared\", \"-o\", \"{stage}{prefix}/lib/libfkdep.so\"",
+            "\"{ar}\", \"crs\", \"{stage}{prefix}/lib/libfkdep.a\"",
+        )
+        .replace("lib/libfkdep.so", "lib/libfkdep.a");
+    fs::write(space.path("recipes/recipes/fkdep.toml"), archive).unwrap();
+    // The program takes `sum` from there: its own library has it no more.
+    space
+        .tree
+        .insert("src/util.c".into(), "int unused(int n) { return n; }\n".into());
+    space.release("1.1");
+    space.recipe.tail = OPTION.replace("-L{need.dep}/lib", "{need.dep}/lib/libfkdep.a");
+    space.ok(&["build", "fk11_o2"]);
+    let audit = &space.manifest("fk11_o2")["audit"];
+    let exempt = ["1 units out of static libraries of fkdep-1.0, which has its own proof"];
+    assert_eq!(audit["exempt"], serde_json::json!(exempt), "{audit}");
+    // The same unit from a library that nobody vouches for is a finding.
+    let stray = space.path("stray.a");
+    fs::copy(space.prefix("fkdep-1.0").join("lib/libfkdep.a"), &stray).unwrap();
+    space.recipe.tail = String::new();
+    space.recipe.configure = vec![format!("LDFLAGS={}", stray.display())];
+    let ran = space.run(&["build", "fk11_o2", "--name", "fk11_stray"]);
+    assert_eq!(ran.code, 5, "{}", ran.all());
+    assert!(
+        ran.err.contains("asked a recorded compile call, found none"),
         "{}",
         ran.err
     );

@@ -46,7 +46,7 @@ fn files(proof: &Proof, expect: &Expect, place: &Place<'_>, findings: &mut Findi
         }
     }
     // Headers alone come without a single call.
-    if proof.linked.is_empty() && !proof.calls.is_empty() {
+    if proof.linked.is_empty() && proof.loose.is_empty() && !proof.calls.is_empty() {
         let asked = "a compiled program or library";
         findings.add("file", asked, "none installed", &proof.stage.display().to_string(), "");
     }
