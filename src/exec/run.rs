@@ -40,6 +40,9 @@ const FETCHES: usize = 4;
 /// How long a build whose turn it is not waits for the source of one whose turn it is.
 const MOMENT: Duration = Duration::from_secs(2);
 
+/// How long a run with nothing in flight is without a job before it says so.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// How the first task of a build ended.
 enum Prepared<'r> {
     /// There is nothing more to do for it.
@@ -78,6 +81,8 @@ struct Run<'r> {
     building: usize,
     failed_fast: bool,
     held_back: Option<Instant>,
+    /// Since when no job was to be had.
+    without_job: Option<Instant>,
     pressure: Pressure,
     sampled: Instant,
 }
@@ -115,6 +120,7 @@ pub(super) fn run(runner: &Runner<'_>, plans: &[BuildPlan]) -> Result<Results> {
         building: 0,
         failed_fast: false,
         held_back: None,
+        without_job: None,
         pressure: Pressure::new(runner.options.jobs, estimates.iter().map(|e| e.cost.memory()).max()),
         sampled: Instant::now(),
         estimates,
@@ -316,8 +322,10 @@ impl<'r> Run<'r> {
             }
             let runner = self.runner;
             let Some(token) = runner.pool.try_take()? else {
+                self.say_without_job(i);
                 return Ok(());
             };
+            self.without_job = None;
             self.graph.start(task);
             self.building += 1;
             self.began[i] = Some(Instant::now());
@@ -410,6 +418,14 @@ impl<'r> Run<'r> {
                 reason: reason.clone(),
             });
             self.waits_for[i] = Some(reason);
+        }
+    }
+
+    /// Says it when nothing goes on because others have all of the budget.
+    fn say_without_job(&mut self, i: usize) {
+        let since = *self.without_job.get_or_insert_with(Instant::now);
+        if self.building == 0 && since.elapsed() >= PATIENCE {
+            self.say_once(i, "a job: others use all of the budget".to_owned());
         }
     }
 
