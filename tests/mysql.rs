@@ -259,3 +259,25 @@ fn the_set_of_the_study_is_its_rows_of_the_catalogue() {
     assert_eq!(planned, wanted);
     assert_eq!(wanted.len(), 59);
 }
+
+#[test]
+fn drivers_are_told_what_each_release_is_started_with() {
+    // The manifest's `driver` is made by the same plan; `show` has it not.
+    let library = bm::library::Library::load(&[]).unwrap();
+    let mysql = &library.recipes[&"mysql".parse().unwrap()];
+    let told = |version: &str| {
+        let version = version.parse().unwrap();
+        let mut driver = mysql.driver.clone();
+        let holding = mysql.driver_when.iter();
+        for part in holding.filter(|c| c.when.versions.as_ref().is_none_or(|r| r.matches(&version))) {
+            driver.overlay(&part.value);
+        }
+        (driver.init.unwrap(), driver.socket.unwrap())
+    };
+    let check = |version: &str, init: &str, socket: &str| {
+        assert_eq!(told(version), (init.to_owned(), socket.to_owned()), "{version}");
+    };
+    check("5.6.51", "mysql_install_db", "{prefix}/var/mysql.sock");
+    check("5.7.44", "initialize-insecure", "{prefix}/var/mysql.sock");
+    check("8.0.34", "initialize-insecure", "/tmp/mysql.sock");
+}

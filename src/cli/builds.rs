@@ -204,7 +204,9 @@ fn summary(ctx: &Context, plans: &[BuildPlan], results: &Results) -> Exit {
         parts.push(format!("{skipped} skipped"));
     }
     ctx.shell.status("Done", parts.join(", "));
-    if let ([plan], [(_, Ok(Done::Built(_) | Done::Fresh | Done::Kept(_)))]) = (plans, results.as_slice()) {
+    // What is there for another one needs no advice.
+    let mut asked = plans.iter().zip(results).filter(|(plan, _)| !plan.for_others);
+    if let (Some((plan, (_, Ok(Done::Built(_) | Done::Fresh | Done::Kept(_))))), None) = (asked.next(), asked.next()) {
         say_next(ctx, plan);
     }
     // Builds that a failure kept from being begun are skipped; after a Ctrl-C they are errors of their own.
@@ -219,11 +221,12 @@ fn say_next(ctx: &Context, plan: &BuildPlan) {
     let (name, shell) = (&plan.name, &ctx.shell);
     shell.note(format!("\n  prefix  {}", plan.prefix.display()));
     shell.note(format!("  next    bm show --explain {name}     what it was made of"));
-    let client = plan.recipe.driver.client.as_deref().and_then(|c| c.rsplit('/').next());
+    let driver = plan.driver();
+    let client = driver.client.as_deref().and_then(|c| c.rsplit('/').next());
     if let Some(client) = client {
         shell.note(format!("          bm exec {name} -- {client} --version"));
     }
-    if plan.recipe.driver.init.is_some() {
+    if driver.init.as_deref() == Some(crate::server::INIT) {
         shell.note(format!("          bm server init {name} --datadir DIR --port 5499"));
     }
 }

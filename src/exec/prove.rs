@@ -84,7 +84,7 @@ impl Attempt<'_> {
         let plan = self.plan;
         let mut expect = smoke_expect(
             &plan.version.to_string(),
-            &plan.recipe.driver,
+            &plan.driver(),
             &plan.recipe.smoke_command,
             &[],
         );

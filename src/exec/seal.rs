@@ -75,7 +75,7 @@ pub(super) fn manifest(attempt: &Attempt<'_>, proved: Proved, smoke: Smoke, file
         evidence: proved.evidence,
         audit: proved.audit,
         smoke,
-        driver: plan.recipe.driver.clone(),
+        driver: plan.driver(),
         times: attempt.times.clone(),
         compiler_cache: attempt.compiler_cache(),
         configure_cache: attempt.configure_cache.clone(),

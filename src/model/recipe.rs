@@ -495,6 +495,32 @@ pub struct Driver {
     pub extensions: Vec<String>,
 }
 
+impl Driver {
+    /// What `other` says replaces what is said here.
+    pub fn overlay(&mut self, other: &Driver) {
+        let Driver {
+            init,
+            socket,
+            port,
+            engine,
+            server,
+            client,
+            client_library,
+            extensions,
+        } = other.clone();
+        self.init = init.or(self.init.take());
+        self.socket = socket.or(self.socket.take());
+        self.port = port.or(self.port);
+        self.engine = engine.or(self.engine.take());
+        self.server = server.or(self.server.take());
+        self.client = client.or(self.client.take());
+        self.client_library = client_library.or(self.client_library.take());
+        if !extensions.is_empty() {
+            self.extensions = extensions;
+        }
+    }
+}
+
 /// Templates of names.
 #[derive(Debug, Clone)]
 pub struct Names {
@@ -607,6 +633,8 @@ pub struct Recipe {
     pub hints: Vec<Hint>,
     /// For drivers.
     pub driver: Driver,
+    /// What is other for some builds; what it does not say stays.
+    pub driver_when: Vec<Conditional<Driver>>,
     /// Recipes that this one extends, as read.
     pub bases: Vec<(ProductName, Arc<str>)>,
     /// The recipe's text as read, for `.bm/recipe/`.

@@ -8,7 +8,7 @@ use crate::error::{Error, Exit};
 use crate::model::build::{Revision, merge_claims, merge_flags};
 use crate::model::name::{BuildName, Template};
 use crate::model::recipe::{
-    Cell, CmakeLimit, CompilerLimit, Conditional, Expect, Family, Flags, OptionSpec, PatchSpec, Reason, Recipe,
+    Cell, CmakeLimit, CompilerLimit, Conditional, Driver, Expect, Family, Flags, OptionSpec, PatchSpec, Reason, Recipe,
     Refusal, Requirement, Toolchain, Word,
 };
 use crate::model::version::Version;
@@ -163,6 +163,17 @@ impl BuildPlan {
             expect.compile_lines.extend_from_slice(&part.compile_lines);
         }
         expect
+    }
+
+    /// What drivers want to know of it.
+    pub fn driver(&self) -> Driver {
+        let mut driver = self.recipe.driver.clone();
+        for part in holding(&self.recipe.driver_when, &self.cell()) {
+            driver.overlay(part);
+        }
+        let prefix = self.prefix.display().to_string();
+        driver.socket = driver.socket.map(|socket| socket.replace("{prefix}", &prefix));
+        driver
     }
 
     /// What the host needs.

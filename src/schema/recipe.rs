@@ -135,9 +135,12 @@ pub struct RecipeFile {
     /// Symptoms in logs and their remedies; the first that fits is shown.
     #[serde(default)]
     hints: Vec<HintRow>,
-    /// For benchmark drivers.
+    /// For benchmark drivers. `{prefix}` in `socket` is the build's.
     #[serde(default)]
     driver: DriverTable,
+    /// What is other for some builds.
+    #[serde(default)]
+    driver_when: Vec<DriverRow>,
 }
 
 /// What one build costs, about.
@@ -562,6 +565,18 @@ struct HintRow {
     symptom: At<String>,
     /// What to do.
     remedy: At<String>,
+}
+
+/// What drivers want to know of some builds.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct DriverRow {
+    /// Where it holds; everywhere when absent.
+    when: Option<When>,
+    /// Why.
+    reason: Option<At<String>>,
+    /// What is other.
+    driver: DriverTable,
 }
 
 /// For benchmark drivers.

@@ -27,6 +27,9 @@ use call::Programs;
 pub use init::{ServerOpts, init};
 pub use state::State;
 
+/// The way of making a data directory that is known here, as `driver.init` says it.
+pub const INIT: &str = "initdb";
+
 /// Name of the server's log in the data directory.
 const LOG: &str = "server.log";
 
@@ -194,7 +197,7 @@ fn closed(dir: &Path) -> bool {
 
 /// The server program, of a product that we can serve.
 fn server_program(prefix: &Path, driver: &Driver) -> Result<PathBuf> {
-    if driver.init.as_deref() != Some("initdb") {
+    if driver.init.as_deref() != Some(INIT) {
         let said = driver.init.as_deref().unwrap_or("nothing");
         return Err(Error::new(
             Exit::Usage,

@@ -123,6 +123,7 @@ fn conditions(file: &RecipeFile, reader: &mut Reader<'_>) {
         .chain(file.cmake.iter().map(|r| &r.when))
         .chain(file.expect.iter().map(|r| &r.when))
         .chain(file.claims_when.iter().map(|r| &r.when))
+        .chain(file.driver_when.iter().map(|r| &r.when))
         .chain(file.options.iter().flat_map(|o| o.default.iter().map(|d| &d.when)));
     let refused = file.refused.iter().map(|r| &r.when);
     for when in whens.flatten().chain(refused) {

@@ -86,6 +86,11 @@ pub(super) fn convert(file: &RecipeFile, source: &Source, reader: &mut Reader<'_
         cost: cost(&file.cost),
         hints: file.hints.iter().map(|row| hint(row, reader)).collect(),
         driver: driver(&file.driver, reader),
+        driver_when: {
+            let rows = file.driver_when.iter();
+            rows.map(|r| conditional(r.when.as_ref(), r.reason.as_ref(), driver(&r.driver, reader), reader))
+                .collect()
+        },
         bases: vec![],
         text: source.text().clone(),
         product: product?,
