@@ -284,3 +284,22 @@ fn a_build_that_will_not_fit_on_the_disk_is_not_begun() {
     // Only what was measured counts for certain: one that is like it is tried.
     space.ok(&["build", "fk11_o2"]);
 }
+
+#[test]
+fn a_run_without_a_job_says_so_and_gets_the_next_one() {
+    let mut space = Space::new();
+    let mut gate = space.gate("compile");
+    space.release("1.0");
+    space.release("1.1");
+    // The first holds the only job at its gate.
+    let first = Run::start(space.bm(&["build", "-j1", "fk10_o2", "--ccache", "off"]));
+    gate.reached();
+    let mut second = Run::start(space.bm(&["build", "-j1", "fk11_o2", "--ccache", "off"]));
+    second.wait_for("Waiting fk11_o2 for a job: others use all of the budget");
+    gate.disarm();
+    gate.open();
+    for ran in [first.wait(), second.wait()] {
+        assert_eq!(ran.code, 0, "{}", ran.all());
+    }
+    space.assert_tidy();
+}

@@ -25,7 +25,7 @@ use super::build::Attempt;
 use super::decide::{self, Decision};
 use super::fetch::Missing;
 use super::graph::{Graph, State};
-use super::jobs::Token;
+use super::jobs::{Place, Token};
 use super::measured::{Basis, Estimate, Measured, jobs_f64};
 use super::pressure::{Change, Pressure};
 use super::{Done, Results, Runner, changed, decision, foreign, lock_wait, resolve, unresolved};
@@ -81,8 +81,8 @@ struct Run<'r> {
     building: usize,
     failed_fast: bool,
     held_back: Option<Instant>,
-    /// Since when no job was to be had.
-    without_job: Option<Instant>,
+    /// The place in the line for a token, and since when.
+    lined_up: Option<(Place, Instant)>,
     pressure: Pressure,
     sampled: Instant,
 }
@@ -120,7 +120,7 @@ pub(super) fn run(runner: &Runner<'_>, plans: &[BuildPlan]) -> Result<Results> {
         building: 0,
         failed_fast: false,
         held_back: None,
-        without_job: None,
+        lined_up: None,
         pressure: Pressure::new(runner.options.jobs, estimates.iter().map(|e| e.cost.memory()).max()),
         sampled: Instant::now(),
         estimates,
@@ -321,11 +321,9 @@ impl<'r> Run<'r> {
                 }
             }
             let runner = self.runner;
-            let Some(token) = runner.pool.try_take()? else {
-                self.say_without_job(i);
+            let Some(token) = self.token(i)? else {
                 return Ok(());
             };
-            self.without_job = None;
             self.graph.start(task);
             self.building += 1;
             self.began[i] = Some(Instant::now());
@@ -421,12 +419,29 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// Says it when nothing goes on because others have all of the budget.
-    fn say_without_job(&mut self, i: usize) {
-        let since = *self.without_job.get_or_insert_with(Instant::now);
-        if self.building == 0 && since.elapsed() >= PATIENCE {
-            self.say_once(i, "a job: others use all of the budget".to_owned());
+    /// A token for build `i`, if one is to be had now. While a build of this run is in flight the next one takes only
+    /// what its makes leave; a run with nothing in flight lines up with the makes of others.
+    fn token(&mut self, i: usize) -> Result<Option<Token<'r>>> {
+        let pool = &self.runner.pool;
+        if let Some((place, since)) = &self.lined_up {
+            if let Some(token) = pool.take_from(place)? {
+                self.lined_up = None;
+                return Ok(Some(token));
+            }
+            if since.elapsed() >= PATIENCE {
+                self.say_once(i, "a job: others use all of the budget".to_owned());
+            }
         }
+        // Also brings back what killed children took along, for which no line helps.
+        let token = pool.try_take()?;
+        match token {
+            Some(_) => self.lined_up = None,
+            None if self.building == 0 && self.lined_up.is_none() => {
+                self.lined_up = Some((pool.line_up()?, Instant::now()));
+            }
+            None => {}
+        }
+        Ok(token)
     }
 
     fn sample(&mut self) -> Result<()> {

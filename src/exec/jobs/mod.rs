@@ -15,13 +15,15 @@ mod books;
 mod fifo;
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fs_err as fs;
-use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, mknodat};
 
 use crate::error::{Error, Exit, IoContext, Result};
 use crate::process::Jobserver;
@@ -54,6 +56,10 @@ enum Kind {
 /// Leave to run one job; given back when dropped.
 #[derive(Debug)]
 pub struct Token<'a>(&'a JobPool);
+
+/// A place in the line of those who wait for a token. Dropped, it lets the next one pass.
+#[derive(Debug)]
+pub struct Place(Receiver<()>);
 
 /// A budget that was joined: its size, and the processes that were there before.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,6 +182,46 @@ impl JobPool {
     pub fn try_take(&self) -> Result<Option<Token<'_>>> {
         let took = self.try_take_one().doing(|| self.failing())?;
         Ok(took.then(|| Token(self)))
+    }
+
+    /// Lines up for a token with all the makes that wait for one. Looking now and then whether one is free loses against
+    /// them for as long as they have work.
+    ///
+    /// # Errors
+    /// If the fifo cannot be opened.
+    pub fn line_up(&self) -> Result<Place> {
+        let fifo = open_fifo(&self.path).doing(|| self.failing())?;
+        let blocking = fcntl_getfl(fifo.as_fd()).and_then(|flags| fcntl_setfl(fifo.as_fd(), flags - OFlags::NONBLOCK));
+        blocking.map_err(io::Error::from).doing(|| self.failing())?;
+        let (tell, told) = channel();
+        // It may wait for ever, and ends with the process then.
+        std::thread::spawn(move || {
+            let mut fifo = fifo;
+            let mut token = [0];
+            if fifo.read_exact(&mut token).is_ok() && tell.send(()).is_err() {
+                // Nobody wants it any more.
+                let _ = fifo.write_all(&token);
+            }
+        });
+        Ok(Place(told))
+    }
+
+    /// The token of a place in the line, if it has come.
+    ///
+    /// # Errors
+    /// If the books cannot be used.
+    pub fn take_from(&self, place: &Place) -> Result<Option<Token<'_>>> {
+        if place.0.try_recv().is_err() {
+            return Ok(None);
+        }
+        let mut held = self.lock();
+        *held += 1;
+        if let Kind::Ours { entry, .. } = &self.kind {
+            let mut entry = entry.lock().unwrap_or_else(PoisonError::into_inner);
+            entry.set(*held).doing(|| self.failing())?;
+        }
+        drop(held);
+        Ok(Some(Token(self)))
     }
 
     /// Brings the pool back to its full size if no build runs, and says how many tokens had been lost with
