@@ -259,7 +259,7 @@ fn the_checksum_of_another_form_of_the_archive_is_told_apart() {
         "#define BOOST_LIB_VERSION \"1_59\"\n".into(),
     );
     let with_boost = space.tarball("1.1");
-    let sum = sha256(&fs::read(&plain).unwrap());
+    let sum = sha256(fs::read(&plain).unwrap());
     let forms = "[source.tarball.forms]\nboost = [\"https://fakedb.example/fakedb-boost-{version}.tar.gz\"]\n";
     fs::rename(
         space.path("mirror/fakedb-1.1.tar.gz"),
