@@ -145,6 +145,14 @@ impl Programs<'_> {
     pub(super) fn failure(&self, headline: impl Into<String>) -> Error {
         with_tail(Error::new(Exit::Proof, headline), self.log)
     }
+
+    /// A failed proof named `what` unless the server said what it should.
+    pub(super) fn expect(&self, what: &str, expected: &str, actual: &str) -> Result<()> {
+        if expected == actual {
+            return Ok(());
+        }
+        Err(self.failure(what).detail("expected", expected).detail("actual", actual))
+    }
 }
 
 /// Adds a log's path and last lines to a failure.

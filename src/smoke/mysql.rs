@@ -227,17 +227,6 @@ impl Session<'_> {
         self.programs.call(what, "bin/mysql", &args)
     }
 
-    fn expect(&self, what: &str, expected: &str, actual: &str) -> Result<()> {
-        if expected == actual {
-            return Ok(());
-        }
-        Err(self
-            .programs
-            .failure(what)
-            .detail("expected", expected)
-            .detail("actual", actual))
-    }
-
     fn facts(&self, smoke: &mut Smoke) -> Result<()> {
         let names = FACTS.map(|name| format!("'{name}'")).join(", ");
         let show = format!("show variables where variable_name in ({names}) or {DEBUG_FACTS}");
@@ -261,11 +250,13 @@ impl Session<'_> {
                 .detail("variables", names.join(", ")));
         }
         if !parse::is_version(&version, &self.test.expect.version) {
-            return self.expect("the server is of another version", &self.test.expect.version, &version);
+            return self
+                .programs
+                .expect("the server is of another version", &self.test.expect.version, &version);
         }
         let base = PathBuf::from(facts.get("basedir").map_or("", String::as_str));
         let base = fs::canonicalize(&base).unwrap_or(base);
-        self.expect(
+        self.programs.expect(
             "the server looks for its files in another place",
             &self.test.prefix.display().to_string(),
             &base.display().to_string(),
@@ -317,10 +308,12 @@ impl Session<'_> {
         let made = engines.remove("made").unwrap_or_default();
         for actual in [kept.as_str(), made.as_str()] {
             if !actual.eq_ignore_ascii_case(engine) {
-                return self.expect("a table is not of the engine asked for", engine, actual);
+                return self
+                    .programs
+                    .expect("a table is not of the engine asked for", engine, actual);
             }
         }
-        self.expect(
+        self.programs.expect(
             "the rows read back are not those written",
             &rows_written(),
             text.lines().last().unwrap_or(""),
@@ -368,7 +361,8 @@ impl Session<'_> {
         let wanted = (FIRST_ROUNDS + rounds) * CLIENTS;
         for what in ["rows", "updates"] {
             let actual = done.get(what).map_or("", String::as_str);
-            self.expect(&format!("the load lost {what}"), &wanted.to_string(), actual)?;
+            self.programs
+                .expect(&format!("the load lost {what}"), &wanted.to_string(), actual)?;
         }
         if let Some(bad) = parse::bad_tables(&text, 2) {
             return Err(self
@@ -403,7 +397,7 @@ impl Session<'_> {
                 .failure("cannot read the result of the load")
                 .detail("why", why)
         })?;
-        self.expect(
+        self.programs.expect(
             "the load was not the one asked for",
             &format!("{} statements", rounds * ROUND),
             &format!("{} statements", load.statements()),

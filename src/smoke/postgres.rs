@@ -157,17 +157,6 @@ impl Session<'_> {
         self.programs.call(what, "bin/psql", &args)
     }
 
-    fn expect(&self, what: &str, expected: &str, actual: &str) -> Result<()> {
-        if expected == actual {
-            return Ok(());
-        }
-        Err(self
-            .programs
-            .failure(what)
-            .detail("expected", expected)
-            .detail("actual", actual))
-    }
-
     fn facts(&self, smoke: &mut Smoke) -> Result<()> {
         let shows = FACTS.map(|name| format!("show {name}"));
         let mut statements = vec!["select version()"];
@@ -179,13 +168,15 @@ impl Session<'_> {
         }
         smoke.server = std::iter::once("version").chain(FACTS).zip(values).map(owned).collect();
         let said = |name: &str| smoke.server.get(name).map_or("", String::as_str);
-        self.expect(
+        self.programs.expect(
             "the server is of another version",
             &self.test.expect.version,
             said("server_version"),
         )?;
-        self.expect("the server was built with assertions", "off", said("debug_assertions"))?;
-        self.expect("the cluster has no data checksums", "on", said("data_checksums"))?;
+        self.programs
+            .expect("the server was built with assertions", "off", said("debug_assertions"))?;
+        self.programs
+            .expect("the cluster has no data checksums", "on", said("data_checksums"))?;
         smoke
             .did
             .push(format!("the server says it is {}", self.test.expect.version));
@@ -204,7 +195,7 @@ impl Session<'_> {
                  encode(sha256(convert_to(string_agg(v, ',' order by id), 'UTF8')), 'hex') from bm_smoke",
             ],
         )?;
-        self.expect(
+        self.programs.expect(
             "the rows read back are not those written",
             &rows_written(),
             text.trim_end(),
@@ -231,7 +222,7 @@ impl Session<'_> {
         if !text.contains("Index Only Scan using bm_smoke_v") {
             return Err(self.programs.failure("an index-only query does not use its index"));
         }
-        self.expect(
+        self.programs.expect(
             "an index-only query has a wrong answer",
             "row 4711",
             text.lines().last().unwrap_or(""),
@@ -247,7 +238,8 @@ impl Session<'_> {
             if name == "pgstattuple" {
                 let call = ["select tuple_count from pgstattuple('bm_smoke')"];
                 let text = self.psql("extension `pgstattuple` does not work", &call)?;
-                self.expect("`pgstattuple` counts wrongly", &ROWS.to_string(), text.trim_end())?;
+                self.programs
+                    .expect("`pgstattuple` counts wrongly", &ROWS.to_string(), text.trim_end())?;
             }
             smoke.did.push(format!("extension {name}"));
         }
