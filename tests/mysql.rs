@@ -210,6 +210,28 @@ fn variants_mean_what_their_names_say() {
 }
 
 #[test]
+fn patches_go_where_they_are_needed_and_nowhere_else() {
+    let wanted: [(&str, &[&str]); 6] = [
+        ("my5621_rel", &["mysql/sql-acl-empty-plugin.patch"]),
+        ("my5641_rel", &[]),
+        ("my5718_rel", &[]),
+        ("my5718_rel_lto", &["mysql/exports-are-functions.patch"]),
+        ("my5723_rel_lto", &[]),
+        ("my8034_rel_lto", &[]),
+    ];
+    let plans = show(&wanted.map(|(name, _)| name));
+    for (name, patches) in wanted {
+        let found: Vec<&str> = plans[name]["patches"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|p| p["file"].as_str().unwrap())
+            .collect();
+        assert_eq!(found, patches, "{name}");
+    }
+}
+
+#[test]
 fn what_cannot_be_is_said_with_what_can() {
     let check = |args: &[&str], wants: &[&str]| {
         let run = bm(args);
