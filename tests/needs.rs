@@ -149,6 +149,19 @@ fn another_recipe_for_what_is_needed_is_a_change_and_a_new_compiler_is_not() {
 }
 
 #[test]
+fn what_only_a_refused_build_needs_is_not_built() {
+    let mut space = space("true");
+    space.recipe.tail +=
+        "[[refused]]\nwhen = { versions = \"<1.1\" }\nreason = \"it is too old\"\ninstead = \"take 1.1\"\n";
+    let ran = space.run(&["build", "fk10_o2"]);
+    assert_eq!(ran.code, 2, "{}", ran.all());
+    for want in ["build `fk10_o2` is not made", "reason: it is too old", "hint: take 1.1"] {
+        assert!(ran.err.contains(want), "{want} in\n{}", ran.err);
+    }
+    assert!(!space.prefix("fkdep-1.0").exists(), "{}", ran.err);
+}
+
+#[test]
 fn a_build_that_needs_itself_is_refused() {
     let mut space = space("true");
     space.recipe.tail = OPTION.replace("fkdep-1.0", "fk10_o2");

@@ -281,7 +281,8 @@ pub fn without_idle_needs(ctx: &Context, plans: Vec<BuildPlan>, rebuild: Option<
     // What a build needs stands before it.
     for plan in plans.iter().rev() {
         let wanted = !plan.for_others || needed.contains(&plan.name);
-        if wanted && !plan.needs.is_empty() && matches!(decision(ctx, plan, rebuild), Decision::Build(_)) {
+        let builds = || plan.obstacles.is_empty() && matches!(decision(ctx, plan, rebuild), Decision::Build(_));
+        if wanted && !plan.needs.is_empty() && builds() {
             needed.extend(plan.needs.iter().map(|n| n.name.clone()));
         }
     }
