@@ -111,3 +111,88 @@ fn find<'r>(recipe: &'r Recipe, option: &str) -> Result<&'r OptionSpec> {
         })
     })
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const OPTIONS: &str = r#"
+[[options]]
+name = "ssl"
+about = "TLS library"
+choices = [{ name = "own", versions = "<2" }, { name = "system" }]
+default = [{ choice = "system" }, { when = { versions = "<2" }, choice = "own" }]
+[[options]]
+name = "zip"
+about = "compression"
+choices = [{ name = "on" }, { name = "off" }]
+default = [{ choice = "on" }]
+[names]
+"#;
+
+    fn recipe() -> Recipe {
+        crate::sample::recipe(&[("\n[names]\n", OPTIONS)])
+    }
+
+    fn made(choices: &[(&str, &str)]) -> Choices {
+        choices
+            .iter()
+            .map(|(o, c)| ((*o).to_owned(), (*c).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn the_last_default_that_holds_counts_and_a_name_spells_only_what_is_other() {
+        let recipe = recipe();
+        let check = |version: &str, choices: &[(&str, &str)], force: &[(&str, &str)], name: &str| {
+            let (version, choices) = (version.parse().unwrap(), made(choices));
+            assert_eq!(in_force(&recipe, &version, &choices).unwrap(), made(force), "{version}");
+            let beside = beside_default(&recipe, &version, &choices);
+            assert_eq!(suffix(&recipe, &beside), name, "{version}");
+        };
+        check("1.0", &[], &[("ssl", "own"), ("zip", "on")], "");
+        check("2.1", &[], &[("ssl", "system"), ("zip", "on")], "");
+        check("1.0", &[("ssl", "own")], &[("ssl", "own"), ("zip", "on")], "");
+        let both = [("zip", "off"), ("ssl", "system")];
+        check("1.0", &both, &both, "_ssl-system_zip-off");
+        check("2.1", &both, &both, "_zip-off");
+    }
+
+    #[test]
+    fn a_name_is_read_as_it_is_written() {
+        let recipe = recipe();
+        let read =
+            |name: &str| split(&recipe, name).map(|(plain, choices)| (plain.to_owned(), suffix(&recipe, &choices)));
+        let some = |plain: &str, suffix: &str| Some((plain.to_owned(), suffix.to_owned()));
+        assert_eq!(read("d10_o3"), some("d10_o3", ""));
+        assert_eq!(read("d10_o3_clang15_ssl-system"), some("d10_o3_clang15", "_ssl-system"));
+        assert_eq!(read("d10_o3_ssl-own_zip-off"), some("d10_o3", "_ssl-own_zip-off"));
+        // A part with a dash that is no option may be anything else.
+        assert_eq!(read("d10_x-y"), some("d10_x-y", ""));
+        for other in ["d10_o3_zip-off_ssl-own", "d10_o3_zip-off_zip-on", "d10_o3_zip-medium"] {
+            assert_eq!(read(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn what_a_version_cannot_have_is_told_with_what_it_can() {
+        let recipe = recipe();
+        let error = |choices: &[(&str, &str)]| in_force(&recipe, &"2.1".parse().unwrap(), &made(choices)).unwrap_err();
+        let own = error(&[("ssl", "own")]);
+        assert_eq!(own.headline(), "demo 2.1 has no choice `own` of option `ssl`");
+        assert!(
+            own.details()[0].1.starts_with("<2  [recipes/demo.toml:"),
+            "{:?}",
+            own.details()
+        );
+        assert_eq!(own.hint_text(), Some("choices are `system`"));
+        let option = error(&[("zap", "on")]);
+        assert_eq!(
+            (option.headline(), option.hint_text()),
+            ("demo has no option `zap`", Some("did you mean `zip`?"))
+        );
+        assert!(parse("ssl=").is_err() && parse("=x").is_err() && parse("ssl").is_err());
+        assert_eq!(parse("ssl=own").unwrap(), ("ssl".to_owned(), "own".to_owned()));
+    }
+}
