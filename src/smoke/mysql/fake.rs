@@ -31,7 +31,9 @@ say() { echo "2026-01-01T00:00:00.000000Z 0 [$1] [MY-010931] [Server] @PREFIX@/b
 say System 'starting as process'
 mkdir @PROC@/$$ && ln -s @PREFIX@/bin/mysqld @PROC@/$$/exe && cp @PREFIX@/maps @PROC@/$$/maps
 stop() {
+  # Gone, and not only told to go, before the server is.
   kill $child
+  wait $child
   rm -f "$socket"
   say System 'Shutdown complete (mysqld 8.0.40)  Source distribution.'
   exit 0
