@@ -25,7 +25,9 @@ mkdir @PROC@/$$ && ln -s @PREFIX@/bin/postgres @PROC@/$$/exe && cp @PREFIX@/maps
 : > "$socket/.s.PGSQL.$port"
 stop() {
   say 'LOG:  received fast shutdown request'
+  # Gone, and not only told to go, before the server is.
   kill $child
+  wait $child
   rm -f "$socket/.s.PGSQL.$port" "$data/postmaster.pid"
   say 'LOG:  database system is shut down'
   exit 0
