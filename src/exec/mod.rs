@@ -299,12 +299,10 @@ pub fn standing(ctx: &Context, plan: &BuildPlan) -> Option<String> {
     {
         return plan.identity.clone();
     }
-    match (found(ctx, plan), plan) {
-        (Found::Sealed(glance), plan) => match decide::decide(plan, &Found::Sealed(glance.clone()), None) {
-            Decision::HostMoved(_) => Some(glance.identity),
-            _ => plan.identity.clone(),
-        },
-        (_, plan) => plan.identity.clone(),
+    let found = found(ctx, plan);
+    match (&found, decide::decide(plan, &found, None)) {
+        (Found::Sealed(glance), Decision::HostMoved(_)) => Some(glance.identity.clone()),
+        _ => plan.identity.clone(),
     }
 }
 

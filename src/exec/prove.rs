@@ -69,7 +69,7 @@ impl Attempt<'_> {
             return Err(refused(plan, &audit));
         }
         Ok(Proved {
-            evidence: proof.evidence(&expect.compile_lines, plan.recipe.driver.server.as_deref()),
+            evidence: proof.evidence(&expect.compile_lines, plan.driver().server.as_deref()),
             audit,
             libraries: found,
         })
@@ -82,13 +82,13 @@ impl Attempt<'_> {
             return Err(interrupted(self.plan));
         }
         let plan = self.plan;
-        let mut expect = smoke_expect(
+        let libraries: Vec<PathBuf> = plan.needs.iter().map(|n| n.prefix.clone()).collect();
+        let expect = smoke_expect(
             &plan.version.to_string(),
             &plan.driver(),
             &plan.recipe.smoke_command,
-            &[],
+            &libraries,
         );
-        expect.libraries.extend(plan.needs.iter().map(|n| n.prefix.clone()));
         smoke::run(
             &plan.prefix,
             plan.recipe.smoke,
