@@ -203,32 +203,29 @@ impl<'a> Names<'a> {
     /// The canonical name of a request, and the text as a link where it is another name.
     fn finish(&self, recipe: &Recipe, mut request: Request, text: &str) -> Result<(BuildName, Request)> {
         let asked: BuildName = text.parse().map_err(|e| Error::new(Exit::Usage, format!("{e}")))?;
-        let name = match &request.revision {
-            Revision::Release(version) => {
-                choices::in_force(recipe, version, &request.choices)?;
-                request.choices = choices::beside_default(recipe, version, &request.choices);
-                self.name_of(recipe, version, &request)?
-            }
-            // Known only when the distribution's index has been read; until then the alias stands.
-            _ => asked.clone(),
-        };
+        // Until the distribution's index has been read, the alias stands.
+        let name = self.settle(recipe, &mut request)?.unwrap_or_else(|| asked.clone());
         if asked != name || request.revision == Revision::Distro {
             request.links.push(asked);
         }
         Ok((name, request))
     }
 
-    /// The canonical name of a release's build.
-    fn name_of(&self, recipe: &Recipe, version: &Version, request: &Request) -> Result<BuildName> {
+    /// Leaves of a request's choices those that are not the release's own, and gives the canonical name of the release's
+    /// build; `None` while the release is not known.
+    ///
+    /// # Errors
+    /// Exit 2 where the release does not have a choice.
+    fn settle(&self, recipe: &Recipe, request: &mut Request) -> Result<Option<BuildName>> {
+        let Revision::Release(version) = &request.revision else {
+            return Ok(None);
+        };
+        choices::in_force(recipe, version, &request.choices)?;
+        request.choices = choices::beside_default(recipe, version, &request.choices);
         let toolchain = &self.toolchains[&request.toolchain];
         let release = matrix::release_name(recipe, version);
-        matrix::name_with(
-            recipe,
-            &release,
-            request.variant.name.as_str(),
-            toolchain,
-            &request.choices,
-        )
+        let variant = request.variant.name.as_str();
+        matrix::name_with(recipe, &release, variant, toolchain, &request.choices).map(Some)
     }
 
     /// Makes choices for the builds of every product that declares the option. Links of a name are dropped where the
@@ -246,14 +243,11 @@ impl<'a> Names<'a> {
                 }
                 taken = true;
                 request.choices.insert(option.clone(), choice.clone());
-                if let Revision::Release(version) = &request.revision {
-                    choices::in_force(recipe, version, &request.choices)?;
-                    request.choices = choices::beside_default(recipe, version, &request.choices);
-                    let chosen = self.name_of(recipe, version, request)?;
-                    if chosen != *name {
-                        *name = chosen;
-                        request.links.clear();
-                    }
+                if let Some(chosen) = self.settle(recipe, request)?
+                    && chosen != *name
+                {
+                    *name = chosen;
+                    request.links.clear();
                 }
             }
             if !taken {

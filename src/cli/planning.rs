@@ -16,7 +16,7 @@ use crate::matrix::{
 };
 use crate::model::build::{Request, Revision};
 use crate::model::name::{BuildName, ProductName, ToolchainName};
-use crate::model::recipe::{BuildSystem, OptionSpec, Origin, Recipe, SourceKind, Toolchain, Word};
+use crate::model::recipe::{BuildSystem, Origin, Recipe, SourceKind, Toolchain, Word};
 use crate::plan::{self, BuildPlan, Facts, FoundToolchain, Ground, Resolved, StepName};
 use crate::probe::{Prober, Uses};
 use crate::select::{self, MANY};
@@ -218,9 +218,7 @@ impl Joined {
         }
         Ok(())
     }
-}
 
-impl Joined {
     fn get(&self, name: &BuildName) -> Option<&BuildPlan> {
         self.places.get(name).map(|&at| &self.plans[at])
     }
@@ -304,13 +302,12 @@ impl<'a> Planner<'a> {
         above: &mut Vec<BuildName>,
     ) -> Result<BuildPlan> {
         let recipe = &self.ctx.library.recipes[&resolved.request.product];
-        let in_force = |o: &&OptionSpec| resolved.choices.get(&o.name).cloned();
         let wanted: Vec<(String, Word)> = recipe
             .options
             .iter()
             .filter_map(|o| {
-                let choice = in_force(&o)?;
-                let needs = o.choices.iter().find(|c| c.name == choice)?.needs.clone()?;
+                let choice = resolved.choices.get(&o.name)?;
+                let needs = o.choices.iter().find(|c| c.name == *choice)?.needs.clone()?;
                 Some((o.name.clone(), needs))
             })
             .collect();
