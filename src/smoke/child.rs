@@ -153,6 +153,17 @@ impl Programs<'_> {
         }
         Err(self.failure(what).detail("expected", expected).detail("actual", actual))
     }
+
+    /// A failed proof where the server's log has an error, or does not say that the server was shut down.
+    pub(super) fn ended_well(&self, error: Option<&str>, says_shut_down: bool) -> Result<()> {
+        if let Some(line) = error {
+            return Err(self.failure("the server's log has an error").detail("line", line));
+        }
+        if !says_shut_down {
+            return Err(self.failure("the server's log does not say that it was shut down"));
+        }
+        Ok(())
+    }
 }
 
 /// Adds a log's path and last lines to a failure.

@@ -115,7 +115,11 @@ pub(super) fn run(test: Test<'_>) -> Result<Smoke> {
     session.libraries(&server, &mut smoke)?;
     session.load(&mut smoke)?;
     session.stop(server)?;
-    session.judge_log(before)?;
+    let written = session.programs.log_since(before)?;
+    session.programs.ended_well(
+        parse::log_errors(&written).first().copied(),
+        parse::says_shut_down(&written),
+    )?;
     smoke
         .did
         .push("mysqladmin shutdown, and nothing wrong in the server's log".into());
@@ -411,23 +415,6 @@ impl Session<'_> {
         let wait = format!("--shutdown-timeout={}", bound.as_secs_f64().ceil().max(1.0));
         let args = [&self.place()[..], &[&wait, "shutdown"]].concat();
         server.stop_by(&self.programs, "bin/mysqladmin", &args, bound)
-    }
-
-    /// Judges what the server has written since the log had `before` bytes.
-    fn judge_log(&self, before: u64) -> Result<()> {
-        let text = self.programs.log_since(before)?;
-        if let Some(line) = parse::log_errors(&text).first() {
-            return Err(self
-                .programs
-                .failure("the server's log has an error")
-                .detail("line", line));
-        }
-        if !parse::says_shut_down(&text) {
-            return Err(self
-                .programs
-                .failure("the server's log does not say that it was shut down"));
-        }
-        Ok(())
     }
 }
 
